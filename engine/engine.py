@@ -101,8 +101,6 @@ class Engine:
 
         With `refresh` the state is compared with what exists first, and what is gone is created again.
 
-        There is no preview: if policies over several resources apply to the stack, call `preview` first.
-
         With `writes_state_once` the state is written only at the end, which takes a fifth of the time. Use it
         for a stack that is created from nothing, and would start again after a kill.
         """

@@ -184,7 +184,7 @@ class EventReporter:
         message = event["message"].strip()
         where = label(event.get("resourceUrn", "")) or "the stack"
         if event["enforcementLevel"] == "mandatory":
-            fix = f"change the stack file, or exempt it: {_exemption(event)} (docs/policies.md#exemptions)"
+            fix = "change the stack file, or complete the exemption above (docs/policies.md#exemptions)"
             self.problems.append(Problem(where, message, f"what the policy {name} allows", fix))
         else:
             self.progress.log(f"warning: {where}: {name}: {message}")
@@ -199,13 +199,6 @@ class EventReporter:
         "policyEvent": _policy_event,
         "summaryEvent": _summary,
     }
-
-
-def _exemption(event: Mapping[str, Any]) -> str:
-    """The exemption to write, by an owner who is responsible for it."""
-    parts = event.get("resourceUrn", "").split("::")
-    resource = f"{parts[2].rpartition('$')[2]}::{parts[3]}" if len(parts) > 3 else "TYPE::NAME"
-    return f"{{policy: {event['policyName']}, resource: {resource!r}, owner: …, reason: …, expires: …}}"
 
 
 def label(urn: str) -> str:

@@ -25,9 +25,9 @@ import grpc
 from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
 
-from policies import pack, presence, previews, wire
+from policies import pack, presence, wire
 from policies.config import EvaluatedStack, Measurement, Organisation, check_patterns, stack_folder
-from policies.evaluation import Finding, PolicyEvaluator
+from policies.evaluation import UNKNOWN_PARAMETER, Finding, PolicyEvaluator
 from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
 from policies.policy import EnforcementLevel, Policy, Provider, Resource, Severity
 from policies.related_resources import RelatedResource, RelatedResources
@@ -36,6 +36,8 @@ from policies.unknowns import PropertyBlock
 
 REPORTS_VARIABLE = "TRAINYARD_POLICY_REPORTS"
 
+ALL = "all"
+"""Key of the organisation file for every policy."""
 EXEMPTIONS = "exemptions"
 """Name of the policy whose parameters contain the organisation's exemptions."""
 
@@ -92,9 +94,6 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
     ) -> analyzer_pb2.AnalyzerStackConfigureResponse:
         folder = stack_folder(Path.cwd(), self.stack.environment)
         file = folder / f"checkpoint.{request.stack}.json"
-        previewed = previews.file_of(request.project, request.stack, self.stack.environment)
-        if request.dry_run:
-            previews.forget(previewed)
         presence.announce(request.project, request.stack, self.stack.environment)
         with _refusing(context):
             self.stack = replace(
@@ -105,7 +104,6 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
                 config=dict(request.config),
                 measurement=Measurement.read(file),
                 measurement_file=file.name,
-                passed=previews.read(previewed),
             )
         return analyzer_pb2.AnalyzerStackConfigureResponse()
 
@@ -113,11 +111,13 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         self, request: analyzer_pb2.ConfigureAnalyzerRequest, context: grpc.ServicerContext
     ) -> empty_pb2.Empty:
         levels = {value: level for level, value in LEVELS.items()}
+        # The engine has applied the level of `all` to every policy.
+        configured = {name: c for name, c in request.policyConfig.items() if name != ALL}
         with _refusing(context):
-            parameters = {name: wire.decode(c.properties) for name, c in request.policyConfig.items()}
+            parameters = {name: wire.decode(c.properties) for name, c in configured.items()}
             self.evaluator = PolicyEvaluator(
                 self.policies,
-                {name: levels[c.enforcementLevel] for name, c in request.policyConfig.items()},
+                {name: levels[c.enforcementLevel] for name, c in configured.items()},
                 parameters,
             )
             self.stack = replace(self.stack, organisation=_organisation(parameters))
@@ -165,9 +165,6 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         )
         findings = list(self.evaluator.evaluate_stack(related_resources))
         self.findings += findings
-        if self.stack.dry_run and (passed := set(self.evaluator.passed(related_resources, findings))):
-            file = previews.file_of(self.stack.project, self.stack.name, self.stack.environment)
-            previews.write(file, passed)
         self.write_reports()
         diagnostics = [*map(_diagnostic, findings), *map(_unused, self._unused())]
         return analyzer_pb2.AnalyzeResponse(diagnostics=diagnostics)
@@ -237,7 +234,7 @@ def _organisation(parameters: Mapping[str, Mapping[str, Any]]) -> Organisation:
 
 def _check(stack: EvaluatedStack, policies: Sequence[Policy]) -> None:
     """Read all configuration once, so that a mistake in it stops the run rather than a policy."""
-    _ = stack.residency
+    _ = stack.residency, stack.refuses_unknown
     # Were there exemptions from the policy on exemptions, one of them could keep all others from expiring.
     names = {policy.name for policy in policies} - {EXEMPTIONS}
     for exemption in stack.exemptions:
@@ -260,8 +257,7 @@ def _policy_info(policy: Policy) -> analyzer_pb2.PolicyInfo:
     )
     if policy.frameworks:
         info.framework.name = "; ".join(policy.frameworks)
-    if policy.parameters:
-        json_format.ParseDict(dict(policy.parameters), info.configSchema.properties)
+    json_format.ParseDict({**policy.parameters, **UNKNOWN_PARAMETER}, info.configSchema.properties)
     return info
 
 
@@ -272,7 +268,7 @@ def _diagnostic(finding: Finding) -> analyzer_pb2.AnalyzeDiagnostic:
         policyPackName=pack.NAME,
         policyPackVersion=pack.VERSION,
         description=policy.title,
-        message=f"{policy.title}\n{finding.message}",
+        message="\n".join([policy.title, finding.message, *finding.offer]),
         enforcementLevel=LEVELS[finding.level],
         severity=SEVERITIES[policy.severity],
         urn=finding.resource.urn,

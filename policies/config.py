@@ -15,11 +15,12 @@ import yaml
 
 from policies import jurisdictions
 from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
-from policies.previews import Passed
 from policies.unknowns import Value
 
 NAMESPACE = "trainyard"
 """Namespace of the stack's configuration keys that the pack reads, the same in every project."""
+DEFER, REFUSE = "defer", "refuse"
+"""What a preview does with a value that a policy needs and that is not known yet."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,6 @@ class EvaluatedStack:
     measurement_file: str = "checkpoint.json"
     """Expected path of the measurement's file, beside the stack file."""
     organisation: Organisation = field(default_factory=Organisation)
-    passed: Passed = frozenset()
-    """Resources that passed policies over several resources in the last preview."""
     costs: dict[str, Decimal] = field(default_factory=dict, compare=False)
     """URN → USD per hour of the resources evaluated so far: the only state that policies of a run share."""
 
@@ -140,6 +139,14 @@ class EvaluatedStack:
             return json.loads(text)
         except json.JSONDecodeError as error:
             raise PolicyConfigError(f"{NAMESPACE}:{key}: not JSON: {error}") from error
+
+    @cached_property
+    def refuses_unknown(self) -> bool:
+        """Whether an unknown value is refused at preview (`trainyard:unknown: refuse`), not deferred."""
+        text = self.config.get(f"{NAMESPACE}:unknown", DEFER).strip('"')
+        if text not in (DEFER, REFUSE):
+            raise PolicyConfigError(f"{NAMESPACE}:unknown: got {text!r}; allowed: {DEFER}, {REFUSE}")
+        return text == REFUSE
 
     @cached_property
     def residency(self) -> Residency:
@@ -163,6 +170,8 @@ class EvaluatedStack:
         """
         granted, where = self.organisation.exemptions, f"{NAMESPACE}:exemptions"
         own = parse_exemptions(self.setting("exemptions", []), where)
+        for index, exemption in enumerate(own):
+            exemption.check_written(f"{where}[{index}]")
         if self.organisation.allows_stack_exemptions:
             return granted + own
         for index, exemption in enumerate(own):

@@ -1,33 +1,41 @@
 """Evaluates resources by the policies that name their type, applies exemptions, and collects repairs.
 
-It fails closed: a value that is unknown at preview, and an exception in a policy, are violations.
+A policy has three answers: refused, passed, and deferred, where it needs a value that is not known at
+preview. The same policy judges that value in the update, before the resource is created. An exception in a
+policy is a violation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
+from policies.config import DEFER, REFUSE
 from policies.exemptions import Exemption, PolicyConfigError
 from policies.policy import EnforcementLevel, Policy, Resource, Violation
-from policies.previews import LONGEST_HOURS
 from policies.related_resources import RelatedResources
+from policies.rules import independent
 from policies.unknowns import UnknownProperty
 
-NOT_PREVIEWED = Violation(
-    "update",
-    f"no preview of the last {LONGEST_HOURS} hours in which it passed",
-    "an update after a preview: `pulumi up` without `--skip-preview`",
-)
-"""Violation, in an update, of a resource that no recent preview has shown to pass a policy over several
-resources. Such a policy runs at the end, when an update has already created the resource."""
+JUDGED_LATER = "judged in the update, before it is created; an update that is refused then stops half way"
+JUDGED_LAST = "judged at the end of the update, when it exists"
 MAKE_KNOWN = (
     "a value known at preview: a constant or configuration instead of another resource's output, "
     "or an output of a stack that already exists"
 )
+UNKNOWN_PARAMETER: Mapping[str, Mapping[str, Any]] = {
+    "unknown": {
+        "type": "string",
+        "enum": [DEFER, REFUSE],
+        "description": "Whether a value that is not known at preview is deferred to the update, or refused.",
+    }
+}
+"""Parameter of every policy."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +60,35 @@ class Finding:
         return self.level in (EnforcementLevel.MANDATORY, EnforcementLevel.REMEDIATE)
 
     @property
+    def offer(self) -> list[str]:
+        """The narrowest exemption that would cover the violation, and where to read on."""
+        if self.violation.is_deferred or (self.is_exempt and self.exemption and self.exemption.is_narrow):
+            return []
+        text = self.exemption_text
+        if self.is_exempt:
+            return [f"The exemption covers every violation of the resource; narrower: {text}"]
+        return [f"Exemption to copy: {text} (docs/policies.md#exemptions)"] if self.stops else []
+
+    @property
+    def exemption_text(self) -> str:
+        """An exemption from this finding alone, for its owner to complete."""
+        fields = {
+            "policy": self.policy.name,
+            "resource": f"{self.resource.type}::{self.resource.name}",
+            "property": self.violation.property,
+            "got": f"{self.violation.got}",
+        }
+        quoted = ", ".join(f"{name}: {json.dumps(text, ensure_ascii=False)}" for name, text in fields.items())
+        return f"{{{quoted}, owner: …, reason: …, expires: …}}"
+
+    @property
     def message(self) -> str:
         """The violation and its remedy; or why it is let pass."""
         if self.is_exempt:
             return f"{self.exemption}. {self.violation}"
         text = f"{self.violation}. {self.policy.remedy}"
+        if self.violation.is_deferred:
+            return f"{self.violation}."
         if self.exemption is not None:
             text += f" The exemption of {self.exemption.owner} expired on {self.exemption.expires}."
         return text
@@ -89,37 +121,19 @@ class PolicyEvaluator:
     def evaluate(self, resource: Resource) -> Iterator[Finding]:
         """Yield findings of all policies for the resource's type, before it is created.
 
-        Policies over several resources run in `evaluate_stack`. In an update they refuse here what has not
-        passed them in a preview.
+        Policies over several resources run in `evaluate_stack`.
         """
         for policy, parameters in self._concerned(resource.type):
             if not policy.together_with:
                 yield from self._findings(policy, resource, parameters)
-            elif not (resource.stack.dry_run or (policy.name, resource.urn) in resource.stack.passed):
-                yield self._finding(policy, resource, NOT_PREVIEWED)
 
     def evaluate_stack(self, related_resources: RelatedResources[Resource]) -> Iterator[Finding]:
         """Yield findings of the policies over several resources, once all resources are declared."""
-        for policy, resource, parameters in self._together(related_resources):
-            yield from self._findings(
-                policy, replace(resource, related_resources=related_resources), parameters
-            )
-
-    def passed(
-        self, related_resources: RelatedResources[Resource], findings: Iterable[Finding]
-    ) -> Iterator[tuple[str, str]]:
-        """Yield (policy name, URN) of what passed the policies over several resources."""
-        refused = {(finding.policy.name, finding.resource.urn) for finding in findings if finding.stops}
-        evaluated = ((policy.name, resource.urn) for policy, resource, _ in self._together(related_resources))
-        return (each for each in evaluated if each not in refused)
-
-    def _together(
-        self, related_resources: RelatedResources[Resource]
-    ) -> Iterator[tuple[Policy, Resource, dict[str, Any]]]:
         for resource in related_resources.resources:
+            beside = replace(resource, related_resources=related_resources)
             for policy, parameters in self._concerned(resource.type):
                 if policy.together_with:
-                    yield policy, resource, parameters
+                    yield from self._findings(policy, beside, parameters)
 
     def _findings(self, policy: Policy, resource: Resource, parameters: dict[str, Any]) -> Iterator[Finding]:
         concerned = replace(resource, parameters=parameters) if parameters else resource
@@ -127,26 +141,24 @@ class PolicyEvaluator:
             yield self._finding(policy, resource, violation)
 
     def _finding(self, policy: Policy, resource: Resource, violation: Violation) -> Finding:
-        """Return the violation with its level; an exempt one becomes advisory."""
-        exemption = self._exemption(policy, resource)
+        """Return the violation with its level; an exempt one, and a deferred one, become advisory."""
         veiled = violation.veiled(resource.secrets)
+        exemption = self._exemption(policy, resource, veiled)
         finding = Finding(policy, self.level(policy), resource, veiled, exemption)
-        return replace(finding, level=EnforcementLevel.ADVISORY) if finding.is_exempt else finding
+        is_advice = finding.is_exempt or violation.is_deferred
+        return replace(finding, level=EnforcementLevel.ADVISORY) if is_advice else finding
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
         """Yield patches (property path → new value) of the policies whose level is `remediate`."""
         for policy, parameters in self._concerned(resource.type):
             if policy.remediate is None or self.level(policy) is not EnforcementLevel.REMEDIATE:
                 continue
-            exemption = self._exemption(policy, resource)
-            if exemption is not None and not exemption.expired(resource.stack.today):
+            found = self._findings(policy, resource, parameters)
+            if not any(finding.stops for finding in found):
                 continue
-            try:
-                patch = policy.remediate(replace(resource, parameters=parameters))
-            except UnknownProperty:
-                continue  # `evaluate` reports it
-            if patch:
-                yield policy, patch
+            with suppress(UnknownProperty):  # `evaluate` reports it
+                if patch := policy.remediate(replace(resource, parameters=parameters)):
+                    yield policy, patch
 
     def _select(self, resource_type: str) -> tuple[tuple[Policy, dict[str, Any]], ...]:
         return tuple(
@@ -165,20 +177,29 @@ class PolicyEvaluator:
             for pattern in (*policy.types, *policy.together_with)
         )
 
-    def _exemption(self, policy: Policy, resource: Resource) -> Exemption | None:
+    def _exemption(self, policy: Policy, resource: Resource, violation: Violation) -> Exemption | None:
+        name, got = f"{resource.type}::{resource.name}", f"{violation.got}"
         for exemption in resource.stack.exemptions:
-            if exemption.covers(policy.name, resource.type, resource.name):
+            if exemption.covers(policy.name, name, violation.property, got):
                 self.used.add(exemption)
                 return exemption
         return None
 
 
-def violations(policy: Policy, resource: Resource) -> Iterable[Violation]:
-    """Return all violations of one policy; an unknown value and an exception are violations too."""
+def violations(policy: Policy, resource: Resource) -> Iterator[Violation]:
+    """Yield the violations of one policy, each once; an exception is one too, and an unknown value defers."""
+    stack = resource.stack
+    defers = stack.dry_run and not stack.refuses_unknown and resource.parameters.get("unknown") != REFUSE
+    later = JUDGED_LAST if policy.together_with else JUDGED_LATER
+    found = set()
     try:
-        yield from policy.evaluate(resource)
-    except UnknownProperty as unknown:
-        yield Violation(unknown.path, "a value not known at preview", MAKE_KNOWN)
+        for each in independent(policy.evaluate)(resource):
+            violation = each
+            if each.is_deferred:
+                violation = replace(each, allowed=later if defers else MAKE_KNOWN, is_deferred=defers)
+            if str(violation) not in found:
+                found.add(str(violation))
+                yield violation
     except Exception as error:  # fails closed
         yield Violation(
             "policy", f"{type(error).__name__}: {error}", "a policy that can evaluate this resource"

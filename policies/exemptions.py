@@ -4,6 +4,7 @@ resources they cover.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -16,7 +17,13 @@ class PolicyConfigError(ValueError):
 
 _MIDNIGHT = " 00:00:00 +0000 UTC"
 """The engine's end of a date that is written without quotes."""
-FIELDS = ("policy", "resource", "owner", "reason", "expires")
+REQUIRED = ("policy", "resource", "owner", "reason", "expires")
+FIELDS = (*REQUIRED, "property", "got")
+"""The last two name the violation; an exemption without them covers all of the policy for its resources."""
+NOBODY = frozenset({"me", "i", "myself", "us", "we", "you", "none", "nobody", "n/a", "tbd", "todo"})
+SHORTEST_REASON = 8
+NARROW_FROM = date(2027, 7, 1)
+"""Day from which an exemption must name the violation."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +37,16 @@ class Exemption:
     owner: str
     reason: str
     expires: date
+    path: str = ""
+    """The violation's property (`property` in the configuration); empty for all."""
+    got: str = ""
 
     @classmethod
     def parse(cls, data: object, where: str) -> Exemption:
         """Raises `PolicyConfigError` naming the field that is missing, empty or malformed."""
         if not isinstance(data, Mapping):
             raise PolicyConfigError(f"{where}: got {data!r}; allowed: a mapping of {', '.join(FIELDS)}")
-        for name in FIELDS:
+        for name in (*REQUIRED, *(name for name in FIELDS if name in data)):
             if not isinstance(data.get(name), str) or not data[name].strip():
                 raise PolicyConfigError(
                     f"{where}.{name}: got {data.get(name)!r}; allowed: a text that is not empty"
@@ -49,15 +59,39 @@ class Exemption:
             raise PolicyConfigError(
                 f"{where}.expires: got {data['expires']!r}; allowed: a date such as 2027-03-31"
             ) from error
-        return cls(**{**data, "expires": expires})
+        path = data.get("property", "")
+        fields = {name: value for name, value in data.items() if name != "property"}
+        return cls(**{**fields, "path": path, "expires": expires})
 
-    def covers(self, policy: str, resource_type: str, resource_name: str) -> bool:
-        """Whether it names this policy and this resource, expired or not."""
-        return policy == self.policy and fnmatchcase(f"{resource_type}::{resource_name}", self.resource)
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it names the violation, and so covers no other value of the resource."""
+        return bool(self.path and self.got)
+
+    def covers(self, policy: str, resource: str, path: str, got: str) -> bool:
+        """Whether it names this policy, this resource (`type::name`) and this violation, expired or not."""
+        return (
+            policy == self.policy
+            and self.path in ("", path)
+            and self.got in ("", got)
+            and fnmatchcase(resource, self.resource)
+        )
 
     def includes(self, other: Exemption) -> bool:
-        """Whether the other one is of the same policy, and its pattern, as text, matches this one's."""
-        return other.policy == self.policy and fnmatchcase(other.resource, self.resource)
+        """Whether the other one is of the same policy, and names no more than this one; patterns as text."""
+        same = other.policy == self.policy and fnmatchcase(other.resource, self.resource)
+        return same and self.path in ("", other.path) and self.got in ("", other.got)
+
+    def check_written(self, where: str) -> None:
+        """Raises `PolicyConfigError` for a stack's exemption of everything, of nobody, or for no reason."""
+        owner, reason = self.owner.strip(), self.reason.strip()
+        for name, got, is_meant, allowed in (
+            ("resource", self.resource, bool(re.search(r"\w", self.resource)), "a type and a name"),
+            ("owner", owner, len(owner) > 1 and owner.lower() not in NOBODY, "a team or person to ask"),
+            ("reason", reason, len(reason) >= SHORTEST_REASON, "a sentence that a reviewer understands"),
+        ):
+            if not is_meant:
+                raise PolicyConfigError(f"{where}.{name}: got {got!r}; allowed: {allowed}")
 
     def expired(self, today: date) -> bool:
         return today > self.expires

@@ -68,6 +68,8 @@ class Violation:
     property: str
     got: object
     allowed: str
+    is_deferred: bool = False
+    """Whether the value is not known yet, and the update judges it."""
 
     def veiled(self, secrets: tuple[str, ...]) -> Violation:
         """The same violation; what was found is left out where it is, is in, or holds a secret."""
@@ -76,6 +78,8 @@ class Violation:
         return self
 
     def __str__(self) -> str:
+        if self.is_deferred:
+            return f"{self.property}: {self.got}: {self.allowed}"
         return f"{self.property}: got {self.got}; allowed: {self.allowed}"
 
 
@@ -109,8 +113,8 @@ class Policy:
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON schema of each parameter, with its default."""
     together_with: tuple[str, ...] = ()
-    """Patterns of related types that the policy looks up. Such a policy runs at the end, when all
-    resources are declared; an update creates its resources only after a preview in which they passed."""
+    """Patterns of related types that the policy looks up. Such a policy runs at the end of a preview and of
+    an update, when all resources are declared."""
     remediate: Callable[[Resource], Mapping[str, Any]] | None = None
     """Function that returns a safe repair: property path → new value; empty where there is nothing to
     repair."""

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from policies import previews
-
 
 def _file_of(project: str, stack: str, environment: Mapping[str, str]) -> Path:
-    return previews.file_of(project, stack, environment).with_suffix(".judging")
+    home = environment.get("PULUMI_HOME") or Path.home() / ".pulumi"
+    return Path(home) / "trainyard" / "policies" / f"{project}.{stack}.judging"
 
 
 def announce(project: str, stack: str, environment: Mapping[str, str]) -> None:

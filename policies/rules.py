@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import ParamSpec
 
 from policies.policy import Resource, Violation
 from policies.region import canonical
-from policies.unknowns import PropertyBlock, Value
+from policies.unknowns import PropertyBlock, UnknownProperty, Value
 
 NOTHING = "nothing"
+NOT_KNOWN = "a value not known at preview"
+Check = ParamSpec("Check")
+
+
+def independent(
+    check: Callable[Check, Iterable[Violation]],
+) -> Callable[Check, Iterator[Violation]]:
+    """Wrap a check so that those after it run even if it needs a value that is not known at preview."""
+
+    @wraps(check)
+    def wrapped(*args: Check.args, **kwargs: Check.kwargs) -> Iterator[Violation]:
+        try:
+            yield from check(*args, **kwargs)
+        except UnknownProperty as unknown:
+            yield Violation(unknown.path, NOT_KNOWN, "", is_deferred=True)
+
+    return wrapped
+
+
 PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
 """Members of an IAM binding on Google Cloud that mean the public."""
 
 
+@independent
 def must_equal(props: PropertyBlock, path: str, wanted: Value, default: Value = None) -> Iterator[Violation]:
     """The property must have this value; `default` is what the provider takes where it is left out."""
     got = props.get(path, default)
@@ -20,6 +42,7 @@ def must_equal(props: PropertyBlock, path: str, wanted: Value, default: Value = 
         yield Violation(props.at(path), _shown(got), _shown(wanted))
 
 
+@independent
 def must_be_set(props: PropertyBlock, path: str, allowed: str) -> Iterator[Violation]:
     """The property must be set; a value not yet known is one, and a block not yet known may lack it."""
     if not props.has(path):
@@ -39,6 +62,7 @@ def must_be_listed(resource: Resource, path: str, target: str) -> Iterator[Viola
         yield Violation(path, target, "a target that the parameter `inside` lists")
 
 
+@independent
 def must_name_members(binding: PropertyBlock) -> Iterator[Violation]:
     """A binding of Google Cloud's IAM must be for named members."""
     for name in ("member", "members"):

@@ -1,17 +1,16 @@
-"""Reads a resource's properties so that a policy fails closed on values that are unknown at preview.
+"""Reads a resource's properties so that a policy notices values that are unknown at preview.
 
-At preview a property may be the output of a resource that does not exist yet. The policy SDK converts every
-read of such a value to advice, even in a mandatory policy: a preview passes what an update would refuse.
-Here a read raises `UnknownProperty`, and the policy evaluator reports it as a violation of that policy.
+At preview a property may be the output of a resource that does not exist yet. A read of such a value raises
+`UnknownProperty`, and the policy evaluator defers the policy to the update, where every input is known.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 Value = Any
 """Value of a property: text, number, boolean, list, mapping, None, or `UNKNOWN`."""
@@ -35,7 +34,30 @@ class UnknownProperty(Exception):  # noqa: N818 - not an error: a state that a p
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
+Item = TypeVar("Item")
+
+
+class _KnownFirst(list[Item]):
+    """Known items of a list with unknown ones: reading on after them raises `UnknownProperty`."""
+
+    def __init__(self, items: Iterable[Item], unknown: str) -> None:
+        super().__init__(items)
+        self._unknown = unknown
+
+    def __iter__(self) -> Iterator[Item]:
+        yield from super().__iter__()
+        raise UnknownProperty(self._unknown)
+
+    def __contains__(self, item: object) -> bool:
+        if super().__contains__(item):
+            return True
+        raise UnknownProperty(self._unknown)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
 class PropertyBlock:
     """A resource's inputs, or one block of them, with its path.
 
@@ -77,15 +99,22 @@ class PropertyBlock:
 
     def blocks(self, path: str) -> list[PropertyBlock]:
         """The blocks of the list at `path`; a single block is a list of one."""
-        value = self.get(path, [])
-        items = value if isinstance(value, list) else [value]
-        return [item for item in items if isinstance(item, PropertyBlock)]
+        return self._items(path, lambda item: item if isinstance(item, PropertyBlock) else None)
 
     def texts(self, path: str) -> list[str]:
         """The values of the list at `path` as text; a single value is a list of one."""
-        value = self.get(path, [])
-        items = value if isinstance(value, list) else [value]
-        return [item if isinstance(item, str) else str(item) for item in items]
+        return self._items(path, lambda item: item if isinstance(item, str) else str(item))
+
+    def _items(self, path: str, convert: Callable[[Value], Item | None]) -> list[Item]:
+        value, where = self._read(path)
+        if value is None:
+            return []
+        items = list(enumerate(value)) if isinstance(value, list) else [(-1, value)]
+        known = [(f"{where}[{i}]" if i >= 0 else where, each) for i, each in items if each is not UNKNOWN]
+        found = [convert(_known(each, at)) for at, each in known]
+        kept = [each for each in found if each is not None]
+        unknown = next((index for index, each in items if each is UNKNOWN), None)
+        return kept if unknown is None else _KnownFirst(kept, f"{where}[{unknown}]")
 
     def count(self, path: str) -> int:
         """Return the length of the list at `path`; unknown items count too."""

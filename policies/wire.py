@@ -40,7 +40,9 @@ def _decode(value: struct_pb2.Value) -> Value:
         return UNKNOWN if value.string_value in UNKNOWNS else value.string_value
     if kind == "struct_value":
         fields = value.struct_value.fields
-        return _decode(fields["value"]) if _is_secret(fields) else decode(value.struct_value)
+        if not _is_secret(fields):
+            return decode(value.struct_value)
+        return _decode(fields["value"]) if "value" in fields else UNKNOWN  # encrypted in a state
     if kind == "list_value":
         return [_decode(item) for item in value.list_value.values]
     if kind == "number_value":

@@ -23,7 +23,7 @@ NAMESPACE = "trainyard:"
 STACK_KEY = "trainyard:stack"
 FLEET_KEY = "trainyard:fleet"
 BACKEND_KEY = "trainyard:backend"
-POLICY_KEYS = ("trainyard:residency", "trainyard:exemptions", "trainyard:purchases")
+POLICY_KEYS = ("trainyard:residency", "trainyard:exemptions", "trainyard:purchases", "trainyard:unknown")
 CONFIG_KEYS = (STACK_KEY, FLEET_KEY, BACKEND_KEY, *POLICY_KEYS)
 """Keys of our namespace that are read; keys of other namespaces belong to the engine and the user."""
 

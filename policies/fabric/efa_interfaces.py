@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import catalog
 from policies.policy import Policy, Resource, Violation
-from policies.rules import counted
+from policies.rules import counted, independent
 from policies.unknowns import PropertyBlock
 
 EFA_TYPES = ("efa", "efa-only")
@@ -66,6 +66,7 @@ def _wanted(template: Resource, machine: str) -> int | None:
     return declared
 
 
+@independent
 def _interface(interface: PropertyBlock) -> Iterator[Violation]:
     card, device = interface.get("networkCardIndex", 0), interface.get("deviceIndex", 0)
     if device > 1:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from catalog import fabric_lint
 from catalog.fabric_lint import Fault
 from policies.policy import Policy, Resource, Violation
+from policies.rules import independent
 from policies.unknowns import KnownValues, PropertyBlock, Value
 from policies.workloads import TYPES, pod_specs, trains
 
@@ -42,6 +43,7 @@ def _pods(resource: Resource) -> Iterator[Violation]:
         yield from _violations(pod, faults)
 
 
+@independent
 def _violations(block: PropertyBlock, faults: Iterator[Fault]) -> Iterator[Violation]:
     for fault in faults:
         yield Violation(block.at(fault.where), fault.got, f"{fault.allowed} ({fault.fix})")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from catalog.fabric_lint import machine_fabric
 from policies.policy import Policy, Resource, Violation
+from policies.rules import independent
 from policies.unknowns import PropertyBlock
 
 
@@ -26,6 +27,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield from _alike(props, "instanceTypes", props.texts("instanceTypes"))
 
 
+@independent
 def _alike(block: PropertyBlock, path: str, machines: list[str]) -> Iterator[Violation]:
     if len(machines) < 2:
         return

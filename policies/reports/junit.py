@@ -28,9 +28,8 @@ def junit(report: PolicyReport) -> str:
             headline = f"{own[0].resource.name}: {own[0].violation}{more}"
             failure = ElementTree.SubElement(case, "failure", message=_clean(headline), type=policy.severity)
             failure.text = _clean("\n".join(lines))
-        messages = [
-            finding for finding in (*report.advice, *report.exempt_findings) if finding.policy is policy
-        ]
+        others = (*report.deferred, *report.advice, *report.exempt_findings)
+        messages = [finding for finding in others if finding.policy is policy]
         if messages:
             output = ElementTree.SubElement(case, "system-out")
             output.text = _clean(

@@ -42,13 +42,31 @@ ORDER = list(reversed(Severity))
 
 
 def page(report: PolicyReport) -> str:
-    """Return the page: findings that stop the run, by severity, then exempt, advised and passed ones."""
+    """Return the page: what was refused, by severity, deferred, exempt (by whom, until when), and passed."""
     sections = [
         _heading(report),
         _contents(report),
+        "<h2>Refused</h2>" if report.violations else "",
         *(_article(list(group)) for _, group in groupby(_sorted(report.violations), _policy_name)),
-        _table("Exempt", report.exempt_findings),
-        _table("Advice", report.advice),
+        _table(
+            "Deferred: the update judges these before it creates them, and may stop half way",
+            ("policy", "resource", "property"),
+            [(f.policy.title, f.resource.name, f.violation.property) for f in _sorted(report.deferred)],
+        ),
+        _table(
+            "Exempt",
+            ("policy", "resource", "violation", "by", "until", "reason"),
+            [
+                (f.policy.title, f.resource.name, f"{f.violation}", e.owner, f"{e.expires}", e.reason)
+                for f in _sorted(report.exempt_findings)
+                if (e := f.exemption)
+            ],
+        ),
+        _table(
+            "Advice",
+            ("policy", "resource", "violation"),
+            [(f.policy.title, f.resource.name, f.message) for f in _sorted(report.advice)],
+        ),
         _unused(report),
         _in_order(report),
     ]
@@ -97,25 +115,28 @@ def _article(findings: Sequence[Finding]) -> str:
         f'<td title="allowed">{_text(f.violation.allowed)}</td></tr>'
         for f in findings
     )
+    exemptions = "".join(f"<p><code>{escape(f.exemption_text)}</code></p>" for f in findings)
     columns = "<tr><th>resource</th><th>property</th><th>got</th><th>allowed</th></tr>"
     return (
         f'<article class="{policy.severity}" id="{policy.name}"><h3>{escape(policy.title)}'
         f'<span class="tag">{policy.severity}</span><span class="tag">{policy.name}</span></h3>'
         f"<p>{_text(policy.reason)}</p>"
         f"<table>{columns}{rows}</table><p><b>What to do:</b> {_text(policy.remedy)}</p>"
+        f"<details><summary>Exemptions to copy</summary>{exemptions}</details>"
         f"<p><small>{escape('; '.join(policy.frameworks))}</small></p></article>"
     )
 
 
-def _table(title: str, findings: Sequence[Finding]) -> str:
-    if not findings:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
         return ""
-    rows = "".join(
-        f"<tr><td>{escape(f.policy.title)}</td><td><code>{escape(f.resource.name)}</code></td>"
-        f"<td>{escape(f.message)}</td></tr>"
-        for f in _sorted(findings)
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    cells = (
+        "".join(f'<td title="{name}">{escape(text)}</td>' for name, text in zip(columns, row, strict=True))
+        for row in rows
     )
-    return f"<h2>{title}</h2><table>{rows}</table>"
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f"<h2>{title}</h2><table><tr>{head}</tr>{body}</table>"
 
 
 def _unused(report: PolicyReport) -> str:

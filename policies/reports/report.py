@@ -32,9 +32,14 @@ class PolicyReport:
         return [finding for finding in self.findings if finding.stops]
 
     @property
+    def deferred(self) -> list[Finding]:
+        """Findings whose values are not known at preview: the update judges them."""
+        return [f for f in self.findings if f.violation.is_deferred and not f.is_exempt]
+
+    @property
     def advice(self) -> list[Finding]:
-        """Advisory findings, without the exempt ones."""
-        return [f for f in self.findings if not f.stops and not f.is_exempt]
+        """Advisory findings, without the exempt and the deferred ones."""
+        return [f for f in self.findings if not (f.stops or f.is_exempt or f.violation.is_deferred)]
 
     @property
     def exempt_findings(self) -> list[Finding]:
@@ -52,6 +57,7 @@ class PolicyReport:
             "policies": len(self.policies),
             "passed": not self.violations,
             "violations": [_plain(finding) for finding in self.violations],
+            "deferred": [_plain(finding) for finding in self.deferred],
             "advice": [_plain(finding) for finding in self.advice],
             "exempt": [_plain(finding) for finding in self.exempt_findings],
             "unusedExemptions": [f"{e.policy} {e.resource} ({e.owner})" for e in self.unused],
@@ -68,6 +74,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "got": f"{finding.violation.got}",
         "allowed": finding.violation.allowed,
         "remedy": finding.policy.remedy,
+        "exempt_by": finding.exemption_text,
     }
     if finding.is_exempt:
         data["exemption"] = f"{finding.exemption}"

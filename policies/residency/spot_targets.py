@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
 from policies.region import canonical
-from policies.rules import must_be_permitted
+from policies.rules import independent, must_be_permitted
 from policies.unknowns import PropertyBlock
 
 LOCATION_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
@@ -31,6 +31,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
                 yield from must_be_permitted(resource, block.at(name), location.lower())
 
 
+@independent
 def _permitted(resource: Resource, block: PropertyBlock, name: str) -> Iterator[Violation]:
     for location in block.texts(name):
         if location.isdigit():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_network
 
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.rules import NOTHING, must_equal
+from policies.rules import NOTHING, independent, must_equal
 
 SITE_PREFIX = 48
 """Shortest permitted IPv6 prefix: the network of one site (RFC 6177)."""
@@ -66,6 +66,7 @@ def _is_never_public(resource: Resource) -> bool:
     return bool(resource.parameters["public_endpoint"] == "never")
 
 
+@independent
 def _limited(
     resource: Resource, path: str, otherwise: str, networks: Sequence[str] | None = None
 ) -> Iterator[Violation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
+from policies.exemptions import NARROW_FROM
 from policies.policy import Policy, Resource, Severity, Violation
 
 
@@ -18,6 +19,8 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
             yield Violation(what, f"expired on {exemption.expires}", f"expiry on {today} or later")
         elif exemption.expires > latest:
             yield Violation(what, f"expiry on {exemption.expires}", f"{latest} at the latest")
+        if today >= NARROW_FROM and not exemption.is_narrow:
+            yield Violation(what, "no property and got", "those that the exempt finding shows")
 
 
 POLICY = Policy(

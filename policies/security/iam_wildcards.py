@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from policies.documents import bindings, statements
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.rules import must_name_members
+from policies.rules import independent, must_name_members
 from policies.unknowns import PropertyBlock
 
 BASIC_ROLES = ("roles/owner", "roles/editor")
@@ -27,6 +27,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield from _basic_or_public(binding)
 
 
+@independent
 def _administrator_policies(props: PropertyBlock) -> Iterator[Violation]:
     for name in ("policyArn", "policyArns", "managedPolicyArns"):
         for policy in props.texts(name):
@@ -34,6 +35,7 @@ def _administrator_policies(props: PropertyBlock) -> Iterator[Violation]:
                 yield Violation(name, policy, "a policy of the services that are needed")
 
 
+@independent
 def _wildcards(holder: PropertyBlock) -> Iterator[Violation]:
     for statement in statements(holder, "policy"):
         wide = [action for action in statement.actions if action == "*" or action.endswith(":*")]
@@ -41,6 +43,7 @@ def _wildcards(holder: PropertyBlock) -> Iterator[Violation]:
             yield Violation(f"{statement.path}.Action", ", ".join(wide), "the actions that are needed")
 
 
+@independent
 def _basic_or_public(binding: PropertyBlock) -> Iterator[Violation]:
     if binding.get("role") in BASIC_ROLES:
         yield Violation(binding.at("role"), binding.get("role"), "a role of the services that are needed")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ipaddress import ip_network
 
 from policies.policy import Policy, Resource, Severity, Violation
+from policies.rules import independent
 from policies.unknowns import PropertyBlock
 
 PUBLIC_SOURCES = ("*", "internet", "any")
@@ -44,6 +45,7 @@ def _is_outbound(rule: PropertyBlock) -> bool:
     return rule.get("type") == "egress" or str(rule.get("direction", "")).lower() in ("egress", "outbound")
 
 
+@independent
 def _public_sources(rule: PropertyBlock) -> Iterator[Violation]:
     for name in SOURCES:
         for source in rule.texts(name):

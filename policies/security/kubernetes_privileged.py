@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from policies.policy import Policy, Resource, Severity, Violation
+from policies.rules import independent
 from policies.unknowns import PropertyBlock
 from policies.workloads import TYPES, containers, namespaced_name, pod_specs
 
@@ -37,6 +38,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield from found
 
 
+@independent
 def _might(pod: PropertyBlock) -> Iterator[Violation]:
     for name in NODE_NAMESPACES:
         if pod.get(name):

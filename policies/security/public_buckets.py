@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from policies.documents import bindings, statements
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.rules import must_equal, must_name_members
+from policies.rules import independent, must_equal, must_name_members
 
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 PUBLIC_ACLS = ("public-read", "public-read-write", "authenticated-read")
@@ -36,6 +36,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         yield from _public_statements(resource)
 
 
+@independent
 def _public_statements(resource: Resource) -> Iterator[Violation]:
     for statement in statements(resource.props, "policy"):
         if statement.allows and "*" in statement.principals and not statement.condition:

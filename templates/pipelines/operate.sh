@@ -49,7 +49,12 @@ preview() {
 case $OPERATION in
   up)
     select_stack || pulumi stack init "$STACK" ${SECRETS_PROVIDER:+--secrets-provider "$SECRETS_PROVIDER"}
-    pulumi up --yes "${common[@]}"
+    pulumi up --yes "${common[@]}" || {
+      ended=$? # the engine evaluates policies over several resources only after an update that succeeds
+      pulumi stack export --stack "$STACK" |
+        PYTHONPATH=$TRAINYARD "$TRAINYARD/.venv/bin/python" -m policies.standing "$config" || true
+      exit "$ended"
+    }
     ;;
   preview) preview ;;
   drift)

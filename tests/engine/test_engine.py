@@ -433,7 +433,7 @@ def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems
     assert len(report.problems) == problems
     text = str(report.problems[0]) if problems else lines.lines[0]
     assert "trainyard/spot-taint" in text and "spot nodes need a taint" in text
-    assert not problems or "{policy: spot-taint, resource: 'kubernetes:" in report.problems[0].fix
+    assert not problems or "complete the exemption above" in report.problems[0].fix
 
 
 def test_a_result_is_reported_in_one_line() -> None:

@@ -30,6 +30,7 @@ TODAY = datetime.now(UTC).date()
 
 CONFIG: Mapping[str, Any] = {
     "trainyard:residency": {"allowed": ["eu", "eu-*", "europe-*", "westeurope", "swedencentral"]},
+    "trainyard:unknown": "refuse",
 }
 PARAMETERS: Mapping[str, Mapping[str, Any]] = {
     "residency-bucket-replication": {"inside": ["arn:aws:s3:::known-copy"]},
@@ -84,6 +85,8 @@ class Case:
     """Other policies that the same property violates."""
     clean: Twin
     violating: Twin
+    change: Mapping[str, Any]
+    """Property path → value by which the violating twin differs."""
 
 
 @cache
@@ -134,7 +137,15 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
     )
     violating = replace(violating, beside=_beside(violating, beside, entry.get("set_beside", {})))
     message = entry["message"].replace("$make-known", MAKE_KNOWN)
-    return Case(entry["policy"], message, frozenset(entry.get("also", ())), clean, violating)
+    also = frozenset(entry.get("also", ()))
+    return Case(entry["policy"], message, also, clean, violating, entry.get("set", {}))
+
+
+def deferring(twin: Twin, later: Mapping[str, Any]) -> Twin:
+    """Return the twin with other values by path, in a stack that defers what is not known."""
+    config = {**json.loads(twin.context.config), "trainyard:unknown": "defer"}
+    context = replace(twin.context, config=json.dumps(config, sort_keys=True))
+    return replace(twin, props=patches.changed(twin.props, later), context=context)
 
 
 def _alone(base: Mapping[str, Any], name: str) -> dict[str, str]:

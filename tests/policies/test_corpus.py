@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -13,14 +14,21 @@ import pytest
 
 from policies.pack import POLICIES
 from policies.policy import EnforcementLevel, Policy
+from policies.rules import NOT_KNOWN
+from policies.unknowns import PropertyBlock
 from tests.policies.corpus import (
+    CONFIG,
     FOLDER,
+    MEASUREMENT,
+    PARAMETERS,
     THIS,
     THIS_AND_ANOTHER,
+    UNKNOWN_VALUE,
     Case,
     StackContext,
     Twin,
     day,
+    deferring,
     evaluated,
     load,
     read,
@@ -39,6 +47,17 @@ def test_the_broken_twin_violates_one_policy_and_the_other_none(case: Case) -> N
     assert [(f.policy.name, f.message) for f in findings] == [
         (case.policy, f"{case.message}. {findings[0].policy.remedy}")
     ]
+
+
+LATER = [case for case in CASES if f"got {NOT_KNOWN}" in case.message]
+
+
+@pytest.mark.parametrize("case", LATER, ids=[case.violating.name for case in LATER])
+def test_an_unknown_value_is_deferred_to_the_update_unless_it_is_refused(case: Case) -> None:
+    twin = deferring(case.violating, {})
+    found = [finding for finding in evaluated(twin) if finding.policy.name == case.policy]
+    assert [(finding.level, finding.violation.is_deferred) for finding in found] == [("advisory", True)]
+    assert f"{found[0].violation.property}: {NOT_KNOWN}: judged " in found[0].message
 
 
 def test_twins_differ_in_one_property() -> None:
@@ -109,13 +128,78 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
             assert verdicts[case.policy].startswith(f"{case.message}. "), name
 
 
+def waits(case: Case) -> bool:
+    """Whether the policy defers the case when its one change is an output of another resource."""
+    shared = StackContext.of(CONFIG, PARAMETERS, MEASUREMENT)
+    if len(case.change) != 1 or case.violating.context != shared or case.violating.beside:
+        return False
+    [(path, value)] = case.change.items()
+    if value in (None, UNKNOWN_VALUE) or PropertyBlock(case.clean.props).get(path) is None:
+        return False
+    found = evaluated(deferring(case.violating, {path: UNKNOWN_VALUE}))
+    return any(finding.violation.is_deferred and finding.policy.name == case.policy for finding in found)
+
+
+WAITING = {case.policy: case for case in reversed(CASES) if waits(case)}
+"""A case of each policy whose change may be an output of another resource."""
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "policies",
+    [
+        pytest.param(list(WAITING)[:12], id="twelve policies"),
+        pytest.param(list(WAITING)[12:], id="all others", marks=pytest.mark.soak),
+    ],
+)
+def test_a_deferred_violation_stops_the_update_before_the_resource_exists(
+    engine: PolicyEngine, policies: list[str]
+) -> None:
+    cases = [WAITING[policy] for policy in policies]
+    paths = {
+        twin.name: path for case in cases for twin in (case.clean, case.violating) for path in case.change
+    }
+
+    def run(twins: list[Twin], operation: str = "preview") -> PolicyRun:
+        def program() -> None:
+            source = declare("aws:sqs/queue:Queue", "source", region="eu-west-1").id
+            for twin in twins:
+                path = paths[twin.name]
+                make(deferring(twin, {path: source.apply(partial(_given, value_at(twin, path)))}), source)
+
+        config = {**CONFIG, "trainyard:unknown": "defer"}
+        return engine.run(program, config=config, pack_config=dict(PARAMETERS), operation=operation)
+
+    previewed = run([each.violating for each in cases])
+    assert previewed.succeeded, previewed.output
+    assert {(each.policy, each.violating.name) for each in cases} <= previewed.refused("advisory")
+    sound = run([each.clean for each in cases], "up")
+    assert sound.succeeded, sound.output
+    assert set(sound.created) == {"source", *(each.clean.name for each in cases)}
+    for case in cases:
+        updated = run([case.violating], "up")
+        assert not updated.succeeded
+        assert (case.policy, case.violating.name) in updated.refused(), updated.output
+        assert updated.created == ("source",)
+
+
+def _given(value: Any, _source: str) -> Any:
+    return value
+
+
+def value_at(twin: Twin, path: str) -> Any:
+    """Return a property of a twin as plain data."""
+    found = PropertyBlock(twin.props).get(path)
+    return found.plain() if isinstance(found, PropertyBlock) else found
+
+
 def printed(run: PolicyRun, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:
     """Return twin → policy → the printed violation, without default providers."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for verdict in run.verdicts:
         if "covers no violation" not in verdict.message and not verdict.resource.startswith("default"):
             name = verdict.resource if verdict.resource in twins else stack_twin(twins)
-            found[name][verdict.policy] = verdict.message.strip().split("\n")[-1]
+            found[name][verdict.policy] = verdict.message.strip().split("\n")[1].strip()
     return found
 
 

@@ -60,9 +60,9 @@ def test_groups_of_another_template_do_not_count() -> None:
     assert refusal.startswith("instanceType: got EFA interfaces for no machine type;")
 
 
-def test_an_unknown_machine_type_is_refused_at_preview() -> None:
-    (refusal,) = refusals({}, {"instanceTypes": UNKNOWN, "launchTemplate": {"id": UNKNOWN}})
-    assert refusal.startswith("instanceTypes: got a value not known at preview;")
+def test_an_unknown_machine_type_is_judged_at_the_end_of_the_update() -> None:
+    (advice,) = refusals({}, {"instanceTypes": UNKNOWN, "launchTemplate": {"id": UNKNOWN}})
+    assert advice.startswith("instanceTypes: a value not known at preview: judged at the end of the update")
 
 
 def test_for_a_machine_type_that_the_catalogue_lacks_a_parameter_has_the_number() -> None:

@@ -57,42 +57,67 @@ def bucket_with_locks(*kinds: str) -> None:
         declare(f"aws:s3/b{name[1:]}:{name}", kind, bucket=bucket.id, **LOCKS[kind])
 
 
-@pytest.mark.parametrize("locks", [(), tuple(LOCKS)], ids=["no locks", "all locks"])
-def test_an_update_creates_no_bucket_without_a_preview(engine: PolicyEngine, locks: tuple[str, ...]) -> None:
-    skipped = engine.run(lambda: bucket_with_locks(*locks), config=EUROPE, operation="up")
-    assert skipped.refused() == {("security-bucket-companions", "data")}
-    assert "update: got no preview" in skipped.message("security-bucket-companions", "data")
-    assert skipped.created == ()
-
-
-def test_an_update_creates_a_bucket_that_has_passed_its_preview(engine: PolicyEngine) -> None:
-    def program() -> None:
-        bucket_with_locks(*LOCKS)
-
-    seen = engine.run(program, config=EUROPE)
-    assert seen.succeeded, seen.output
-    made = engine.run(program, config=EUROPE, operation="up")
+def test_a_host_that_saw_no_preview_creates_a_bucket_with_its_companions(engine: PolicyEngine) -> None:
+    made = engine.run(lambda: bucket_with_locks(*LOCKS), config=EUROPE, operation="up")
     assert made.succeeded, made.output
     assert set(made.created) == {"data", *LOCKS}
 
 
-def test_a_refusing_preview_revokes_what_an_earlier_one_has_passed(engine: PolicyEngine) -> None:
-    assert engine.run(lambda: bucket_with_locks(*LOCKS), config=EUROPE).succeeded
-    assert not engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE).succeeded
-    skipped = engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE, operation="up")
-    assert not skipped.succeeded
-    assert skipped.created == ()
+def test_companions_are_judged_at_the_end_of_a_preview_and_of_an_update(engine: PolicyEngine) -> None:
+    expected = {("security-bucket-companions", "data")}
+    assert engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE).refused() == expected
+    updated = engine.run(lambda: bucket_with_locks("Policy"), config=EUROPE, operation="up")
+    assert not updated.succeeded
+    assert updated.refused() == expected
 
 
-def test_a_value_unknown_at_preview_is_refused_and_named(engine: PolicyEngine) -> None:
+PUBLIC = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "*"}
+
+
+@pytest.mark.parametrize("is_public", [False, True])
+def test_a_policy_made_of_outputs_is_judged_in_the_update(engine: PolicyEngine, is_public: bool) -> None:
+    """The usual program: key, bucket named by the engine, its policy made of the bucket's ARN, a role."""
+    statements = [TLS, PUBLIC] if is_public else [TLS]
+
+    def program() -> None:
+        key = declare("aws:kms/key:Key", "key", enableKeyRotation=True)
+        bucket = declare("aws:s3/bucket:Bucket", "data", tags={"owner": "ml", "cost-center": "42"})
+        encryption = {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": key.id}
+        rules = [{"applyServerSideEncryptionByDefault": encryption}]
+        locks: dict[str, dict[str, object]] = {**LOCKS, "ServerSideEncryptionConfiguration": {"rules": rules}}
+        document = bucket.id.apply(lambda name: json.dumps({"Id": name, "Statement": statements}))
+        locks["Policy"] = {"policy": document}
+        for kind, props in locks.items():
+            declare(f"aws:s3/bucket{kind}:Bucket{kind}", kind, bucket=bucket.id, **props)
+
+    previewed = engine.run(program, config=EUROPE)
+    assert previewed.succeeded, previewed.output
+    assert ("security-tls", "Policy") in previewed.refused("advisory")
+    assert "judged in the update, before it is created" in previewed.message("security-tls", "Policy")
+    updated = engine.run(program, config=EUROPE, operation="up")
+    assert updated.succeeded is not is_public, updated.output
+    assert ("Policy" in updated.created) is not is_public
+    assert updated.refused() == ({("security-public-buckets", "Policy")} if is_public else set())
+
+
+def test_a_value_unknown_at_preview_is_refused_where_the_stack_says_so(engine: PolicyEngine) -> None:
     def program() -> None:
         other = declare("aws:sqs/queue:Queue", "other")
         declare("aws:sqs/queue:Queue", "somewhere", region=other.id)
 
-    run = engine.run(program, config=EUROPE)
+    run = engine.run(program, config={**EUROPE, "trainyard:unknown": "refuse"})
     assert not run.succeeded
     assert run.refused() == {("residency-region", "somewhere")}
     assert "region: got a value not known at preview" in run.message("residency-region", "somewhere")
+
+
+def test_all_policies_advise_and_one_refuses(engine: PolicyEngine) -> None:
+    advising = engine.run(queue_abroad, config=EUROPE, pack_config={"all": "advisory"})
+    assert advising.succeeded, advising.output
+    assert ("residency-region", "abroad") in advising.refused("advisory")
+    levels = {"all": "advisory", "residency-region": "mandatory"}
+    refusing = engine.run(queue_abroad, config=EUROPE, pack_config=levels)
+    assert refusing.refused() == {("residency-region", "abroad")}
 
 
 def test_the_same_rule_in_the_policy_sdk_ignores_the_unknown_value(engine: PolicyEngine) -> None:
@@ -151,14 +176,14 @@ def test_an_exemption_that_matches_nothing_is_reported(engine: PolicyEngine) -> 
     exemption = {
         "policy": "residency-region",
         "resource": "*::gone",
-        "owner": "nobody",
+        "owner": "ml-platform",
         "reason": "forgotten",
         "expires": "2199-01-01",
     }
     config = {**EUROPE, "trainyard:exemptions": [exemption]}
     run = engine.run(lambda: None, config=config, pack_config={"exemptions": {"maximum_days": 100_000}})
     assert run.succeeded
-    assert "The exemption of nobody for *::gone covers no violation" in run.message(
+    assert "The exemption of ml-platform for *::gone covers no violation" in run.message(
         "residency-region", "guarded-test"
     )
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from policies.config import EvaluatedStack, Organisation
 from policies.evaluation import PolicyEvaluator
-from policies.exemptions import PolicyConfigError
+from policies.exemptions import Exemption, PolicyConfigError
 from policies.policy import EnforcementLevel, Policy, Resource, Violation
+from policies.rules import must_equal
 from policies.unknowns import UNKNOWN, PropertyBlock
 
 
@@ -30,11 +32,79 @@ def messages(evaluator: PolicyEvaluator, **props: object) -> list[tuple[Enforcem
     ]
 
 
-def test_violations_before_an_unknown_value_are_reported() -> None:
+def test_violations_before_an_unknown_value_are_reported_and_the_rest_is_deferred() -> None:
     first, second = messages(PolicyEvaluator([POLICY]), later=UNKNOWN)
     assert first == (EnforcementLevel.MANDATORY, "first: got bad; allowed: good. A remedy.")
-    assert second[0] is EnforcementLevel.MANDATORY
-    assert second[1].startswith("later: got a value not known at preview")
+    assert second[0] is EnforcementLevel.ADVISORY
+    assert second[1].startswith(
+        "later: a value not known at preview: judged in the update, before it is created"
+    )
+
+
+def test_a_known_bad_value_beside_an_unknown_one_is_refused_at_preview() -> None:
+    def both(resource: Resource) -> Iterator[Violation]:
+        yield from must_equal(resource.props, "public", False)
+        yield from must_equal(resource.props, "open", False)
+
+    found = messages(PolicyEvaluator([replace(POLICY, evaluate=both)]), public=UNKNOWN, open=True)
+    assert [(level.value, text.partition(":")[0]) for level, text in found] == [
+        ("advisory", "public"),
+        ("mandatory", "open"),
+    ]
+
+
+def test_known_items_of_a_list_are_judged_before_an_unknown_one() -> None:
+    def named(resource: Resource) -> Iterator[Violation]:
+        for member in resource.props.texts("members"):
+            if member == "everybody":
+                yield Violation("members", member, "somebody")
+
+    found = messages(
+        PolicyEvaluator([replace(POLICY, evaluate=named)]), members=[UNKNOWN, "somebody", "everybody"]
+    )
+    assert [level.value for level, _ in found] == ["mandatory", "advisory"]
+
+
+@pytest.mark.parametrize("setting", ["a stack's", "an organisation's", "an update"])
+def test_an_unknown_value_is_refused_where_nothing_may_wait(setting: str) -> None:
+    config = {"trainyard:unknown": "refuse"} if setting == "a stack's" else {}
+    stack = EvaluatedStack(config=config, dry_run=setting != "an update")
+    parameters = {"a-policy": {"unknown": "refuse"}} if setting == "an organisation's" else {}
+    evaluator = PolicyEvaluator([POLICY], parameters=parameters)
+    resource = Resource("x:y:Z", "z", props=PropertyBlock({"later": UNKNOWN}), stack=stack)
+    found = list(evaluator.evaluate(resource))
+    assert [finding.level.value for finding in found] == ["mandatory", "mandatory"]
+
+
+def test_an_exemption_of_a_deferred_value_does_not_cover_a_bad_one() -> None:
+    exemption = Exemption.parse(
+        {
+            "policy": "a-policy", "resource": "x:y:Z::z", "owner": "security", "reason": "named later",
+            "expires": "2199-01-01", "property": "region", "got": "a value not known at preview",
+        },
+        "exemptions[0]",
+    )  # fmt: skip
+
+    def abroad(resource: Resource) -> Iterator[Violation]:
+        if resource.props.get("region") == "abroad":
+            yield Violation("region", "abroad", "home")
+
+    def found(region: object) -> list[str]:
+        stack = EvaluatedStack(
+            config={"trainyard:unknown": "refuse"}, organisation=Organisation(exemptions=(exemption,))
+        )
+        resource = Resource("x:y:Z", "z", props=PropertyBlock({"region": region}), stack=stack)
+        evaluator = PolicyEvaluator([replace(POLICY, evaluate=abroad)])
+        return [finding.level.value for finding in evaluator.evaluate(resource)]
+
+    assert found(UNKNOWN) == ["advisory"]
+    assert found("abroad") == ["mandatory"]
+
+
+def test_a_refusal_offers_the_narrowest_exemption() -> None:
+    (finding,) = PolicyEvaluator([POLICY]).evaluate(Resource("x:y:Z", "z"))
+    [offer] = finding.offer
+    assert '{policy: "a-policy", resource: "x:y:Z::z", property: "first", got: "bad", owner: …' in offer
 
 
 def test_a_policy_that_raises_is_a_violation() -> None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import time
 
-from engine.events import OperationResult
-from infra.errors import InputError, Problem
+from engine.events import OperationResult, label
+from infra.errors import InputError, Problem, TrainyardError
+from infra.stackfile.source import read_config
 from trainyard.jobs.submit import run_stack_job
 from trainyard.stack.capacity import report_missing_capacity
 from trainyard.stack.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS, host_parts
@@ -37,16 +38,32 @@ def _change(session: Session, *, refresh: bool) -> None:
     is_incomplete = _settle(session, is_first=is_first)
     if not session.is_embedded:  # the policies evaluate each object before its creation
         _preview(session)
-    result = session.engine.up(
-        session.stack_name,
-        session.progress,
-        policy_packs=[session.paths.policies],
-        writes_state_once=is_first and session.is_embedded,
-        refresh=refresh or is_incomplete,
-    )
+    try:
+        result = session.engine.up(
+            session.stack_name,
+            session.progress,
+            policy_packs=[session.paths.policies],
+            writes_state_once=is_first and session.is_embedded,
+            refresh=refresh or is_incomplete,
+        )
+    except TrainyardError as error:
+        if session.is_embedded:
+            raise
+        raise TrainyardError([*error.problems, *_bare(session)], error.exit_code) from error
     _report(session, result)
     if not session.is_embedded:  # an embedded `up` waits for its nodes
         report_missing_capacity(session)
+
+
+def _bare(session: Session) -> list[Problem]:
+    """Judge what a failed update has created: the engine evaluates companions only after a success."""
+    from policies.standing import bare  # imports all policies
+
+    found = bare(session.engine.resources(session.stack_name), read_config(session.stack_file))
+    return [
+        Problem(label(each.resource.urn), f"{each.violation.got}", each.violation.allowed, each.policy.remedy)
+        for each in found
+    ]
 
 
 def _settle(session: Session, *, is_first: bool) -> bool:

@@ -16,7 +16,8 @@ from pydantic_core.core_schema import DictSchema
 from infra.stackfile.fleet import Fleet
 from infra.stackfile.source import BACKEND_KEY, CONFIG_KEYS, FLEET_KEY, NAMESPACE, STACK_KEY
 from infra.stackfile.stack import Stack
-from policies.exemptions import FIELDS
+from policies.config import DEFER, REFUSE
+from policies.exemptions import FIELDS, REQUIRED
 from trainyard.stack.state import SCHEMES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -42,9 +43,13 @@ POLICY_KEYS: dict[str, Any] = {
         "items": {
             "type": "object",
             "additionalProperties": False,
-            "required": list(FIELDS),
+            "required": list(REQUIRED),
             "properties": {field: {"type": "string", "minLength": 1} for field in FIELDS},
         },
+    },
+    "trainyard:unknown": {
+        "description": "whether a value that is not known at preview is judged in the update, or refused",
+        "enum": [DEFER, REFUSE],
     },
     "trainyard:purchases": {
         "description": "names of resources that may buy capacity or a commitment, which cannot be cancelled",

@@ -22,9 +22,10 @@ from trainyard.stack.session import Session
 class RecordingEngine:
     """A fake engine that records its calls; with `refuses`, previews fail as the policies would make them."""
 
-    def __init__(self, *, refuses: bool) -> None:
+    def __init__(self, *, refuses: bool, fails: bool = False) -> None:
         self.asked: list[str] = []
         self._refuses = refuses
+        self._fails = fails
 
     def recover(self, _stack: str) -> None:
         return None
@@ -40,7 +41,14 @@ class RecordingEngine:
 
     def up(self, stack: str, _progress: object, **_options: object) -> OperationResult:
         self.asked.append("up")
+        if self._fails:
+            raise TrainyardError([Problem("role", "denied", "no error", "ask for it")])
         return OperationResult(stack, "up", {}, 0.0)
+
+    def resources(self, _stack: str) -> list[dict[str, Any]]:
+        kind = "aws:s3/bucket:Bucket"
+        urn = f"urn:pulumi:lab::p::{kind}::data"
+        return [{"urn": urn, "type": kind, "custom": True, "id": "data"}]
 
     def outputs(self, _stack: str, *, show_secrets: bool) -> dict[str, str]:
         return {}
@@ -48,6 +56,7 @@ class RecordingEngine:
 
 def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Session:
     """Make a fake session for `up` without a job."""
+    (folder / "Pulumi.lab.yaml").write_text("config: {}\n")
     fake = SimpleNamespace(
         stack=SimpleNamespace(
             name="lab",
@@ -56,6 +65,7 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
             teams=(SimpleNamespace(name="research"),),
         ),
         stack_name="lab",
+        stack_file=folder / "Pulumi.lab.yaml",
         paths=SimpleNamespace(state=folder, policies=folder),
         toolchain=SimpleNamespace(ensure=lambda *_: None, names=lambda: ()),
         progress=None,
@@ -76,6 +86,15 @@ def test_a_clouds_stack_is_previewed_before_anything_is_created(tmp_path: Path) 
     engine = RecordingEngine(refuses=False)
     bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
     assert engine.asked == ["preview", "up"]
+
+
+def test_a_failed_update_says_what_it_has_left_without_its_companions(tmp_path: Path) -> None:
+    engine = RecordingEngine(refuses=False, fails=True)
+    failing = session(engine, tmp_path, is_embedded=False)
+    with pytest.raises(TrainyardError) as raised:
+        bring_up(failing, run_job=True)
+    assert raised.value.problems[0].got == "denied"
+    assert "no BucketPublicAccessBlock" in str(raised.value)
 
 
 def test_nothing_is_created_if_the_policies_refuse_the_preview(tmp_path: Path) -> None:
