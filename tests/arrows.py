@@ -3,8 +3,6 @@
 A room is a direct child (a module or a folder); an arrow: one room imports another, for types too.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

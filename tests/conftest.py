@@ -1,7 +1,5 @@
 """Environment, signals and settings that all tests share."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Patches of documents by path: for cases that break a valid document in one place."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """Waiting for conditions, free ports, and kills, for tests that start processes."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 import time

@@ -2,8 +2,6 @@
 or sums up a run (`end`). As a plugin of pytest (`-p tests.proof`), it lets a soak continue.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The figures on the benchmarks' pages are those in benchmarks/results."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The layout of docs/architecture.md: code for one target is in its folder, and validating loads no SDK."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Preemption notices that are written outside of the catalogue are the catalogue's."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import get_args

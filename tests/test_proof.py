@@ -1,7 +1,5 @@
 """Groups of tests (`tests/proof.py`) that have passed do not run again, and see only what they name."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

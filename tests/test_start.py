@@ -1,7 +1,5 @@
 """Our processes import our packages, and no other process does, whatever packages a project has."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

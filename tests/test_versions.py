@@ -1,7 +1,5 @@
 """The version: the same in all files, and written to all of them by a release."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import date
 from pathlib import Path

@@ -5,8 +5,6 @@ A test's tier is its marker, else that of its file (`pytestmark`), else that of 
 since PyTorch or a cloud's SDK takes seconds to import. So markers are read from the text.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from itertools import product

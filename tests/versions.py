@@ -1,7 +1,5 @@
 """All files that state the version, which a test compares and `make release` writes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date

@@ -1,7 +1,5 @@
 """The catalogue's data files: each fits its schema, and they are consistent with each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

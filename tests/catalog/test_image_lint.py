@@ -1,7 +1,5 @@
 """The image lint: whether an image has the libraries of a fabric where the loader would find them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

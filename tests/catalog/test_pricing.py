@@ -1,7 +1,5 @@
 """Look-ups of prices and estimates: old prices are marked, and missing ones reported and never guessed."""
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any

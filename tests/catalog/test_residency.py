@@ -1,7 +1,5 @@
 """Data residency: the jurisdiction of a region, and the regions that a residency list permits."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

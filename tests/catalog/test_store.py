@@ -1,7 +1,5 @@
 """Look-ups in the catalogue, and the error with the nearest names if nothing is found."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The local stack that most end-to-end tests share: it starts once, and is removed at the end."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 # ruff: noqa: N802 -- methods are named by the protocol
 """The real engine on a project in a folder, with fake providers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator, Mapping

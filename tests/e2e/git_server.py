@@ -1,7 +1,5 @@
 """A git server with TLS on loopback that serves a release of this repository, as an organisation would."""
 
-from __future__ import annotations
-
 import os
 import ssl
 import subprocess

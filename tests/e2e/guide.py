@@ -5,8 +5,6 @@ A fenced `sh` block runs as it is printed. An HTML comment right above it, which
 cluster, and `<!-- stack file: {KEY: VALUE} -->` for an edit of the stack file that the text asks for.
 """
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Jobs of any kind on a cluster: submission, conditions, admission and logs."""
 
-from __future__ import annotations
-
 import json
 
 from tests.e2e.manifests import NAMESPACE, Manifest

@@ -1,7 +1,5 @@
 """Kills of the command, the engine and its plugins at given moments of an `up`."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Clusters of killed test runs, which the next run removes from the host, since it needs the same ranges."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

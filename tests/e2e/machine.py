@@ -1,7 +1,5 @@
 """Traces of a stack on the host (processes, namespaces, rules), which tests compare before and after."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -27,7 +25,7 @@ class Traces:
     rules: frozenset[str]
 
     @classmethod
-    def of(cls, folder: Path, cluster: str) -> Traces:
+    def of(cls, folder: Path, cluster: str) -> "Traces":
         """Return the traces on the host now."""
         link = f"ty-{cluster}"
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
@@ -40,7 +38,7 @@ class Traces:
             rules=frozenset([*_lines("nft", "list", "ruleset"), *_lines("iptables-legacy-save")]),
         )
 
-    def beyond(self, before: Traces) -> dict[str, list[str]]:
+    def beyond(self, before: "Traces") -> dict[str, list[str]]:
         """Return new traces by kind; empty if there are none."""
         new = {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
         return {kind: sorted(found) for kind, found in new.items() if found}

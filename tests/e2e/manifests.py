@@ -1,7 +1,5 @@
 """Manifests of jobs and pods that the tests submit, in the form that a team would write."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -5,8 +5,6 @@ snapshot is made here, of hard links to the folder of packages, as `local.cluste
 5 s for a node.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

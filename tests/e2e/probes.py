@@ -1,7 +1,5 @@
 """Network probes of pods: a program that tries to connect to addresses, and one that also serves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

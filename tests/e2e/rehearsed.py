@@ -1,7 +1,5 @@
 """`trainyard rehearse`, run as a user runs it, without credentials."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ It writes the version to all files (`tests/versions.py`), and stores the state t
 small stack, with the real engine and fakes. `test_release.py` tests what later code does to this state.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A local stack of the tests, operated as a user does: by its stack file and the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -275,7 +273,7 @@ class LocalStack:
         status = self.get("jobset", "-n", "team-research", job)["status"]
         return int(status.get("restartsCountTowardsMax", 0))
 
-    def run_of(self, job: str, run: str = "run-001") -> TrainingRun:
+    def run_of(self, job: str, run: str = "run-001") -> "TrainingRun":
         """A run of a job of the research team."""
         return TrainingRun(self.data / "checkpoints" / "research" / job / run)
 

@@ -1,7 +1,5 @@
 """Members of teams with separate credentials, and the attacks and valid workloads that they submit."""
 
-from __future__ import annotations
-
 import copy
 import ssl
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Adoption of existing resources into a state, on the real engine, with moto as the account."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 It needs root and the toolchain, takes some three minutes, and has a separate name, state folder and ranges.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -118,7 +116,7 @@ def api(site: ClusterSite) -> ApiServer:
 
 
 @pytest.fixture
-def pods(api: ApiServer, cluster: EmbeddedCluster) -> Iterator[Pods]:
+def pods(api: ApiServer, cluster: EmbeddedCluster) -> "Iterator[Pods]":
     made = Pods(api, cluster)
     yield made
     made.remove()

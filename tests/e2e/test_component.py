@@ -1,7 +1,5 @@
 """The component package on the engine: YAML, Python and TypeScript programs have our program's resources."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A stack on an existing cluster, reached by a context: an embedded cluster without our platform."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.stack import LocalStack

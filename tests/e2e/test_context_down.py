@@ -1,7 +1,5 @@
 """`down` of a stack on an existing cluster."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.stack import LocalStack

@@ -1,7 +1,5 @@
 """Two clusters of this host, joined by a fleet: a job is submitted to one and runs on the other."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

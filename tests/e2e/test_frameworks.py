@@ -4,8 +4,6 @@ The packages are on the team's volume: the image lacks them, and they are too la
 program is from its wheel, with our callback in at most ten lines.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -5,8 +5,6 @@ provider plugins in `~/.pulumi`, credentials in the home, the real `aws`, and a 
 validate their arguments. The fake of Kubernetes is attached, since there is no cloud's API server.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The three wheels: each alone in an empty environment, and the command line in a new home."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

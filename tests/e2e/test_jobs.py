@@ -1,7 +1,5 @@
 """Jobs of every kind on the local stack: training, preemption, failures, fabric checks and the queue."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -3,8 +3,6 @@
 The stack file has `kind: onprem`; it was never deployed, and there is no state.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The language host under the real engine, as a user runs it by hand: `pulumi …` in a project's folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Jobs of Kubeflow's training-operator, which the stack has until `test_local_stack` removes it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The local stack as a whole, by the command line: up, looked at, changed and changed back."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

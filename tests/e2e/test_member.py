@@ -1,7 +1,5 @@
 """The commands of a team's member, on a real cluster: by the member's context and rights alone."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The package from a git URL at a version, as a team with no clone uses it."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

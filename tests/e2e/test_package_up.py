@@ -1,7 +1,5 @@
 """The package on embedded clusters: the guide as printed, and two clusters in one program with a job each."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A new clone's environment has no cloud's SDK: commands do without, or install it from the lock."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The lifecycle of a small stack: faults at its first `up`, then previews of how its pools change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar

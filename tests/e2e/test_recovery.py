@@ -1,7 +1,5 @@
 """Kills, interrupts and refusals on the local stack; the last tests take it down without a trace."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Rehearsals on the real engine: every stack's lifecycle, with refusals and faults of the clouds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

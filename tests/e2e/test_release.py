@@ -1,7 +1,5 @@
 """Upgrades of the last release's state to the current code replace nothing that has data or runs jobs."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter

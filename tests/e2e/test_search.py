@@ -1,7 +1,5 @@
 """A search on the cluster: trials are jobs in the queue, pruned, or resumed after a node failure."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fair sharing on the real Kueue (in `make soak`): two teams, weights 2 : 1, both want all accelerators."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A job whose nodes fail repeatedly (in `make soak`)."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -4,8 +4,6 @@ The cluster runs the operators; nodes of the target are simulated, as in `test_t
 definitions of clouds and vendors' charts are missing here: `UNSERVED` lists the kinds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Templates and pipelines as a team uses them: `pulumi new` with a local path, then the scripts of its CI."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

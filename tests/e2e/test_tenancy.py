@@ -4,8 +4,6 @@ Members have separate certificates, and most requests are dry runs. Pods are tri
 job controller creates them, since they are evaluated last, whoever wrote the template.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -4,8 +4,6 @@ The nodes are API objects without kubelets, so pods are placed and never run. Th
 the node controller waits for a first heartbeat, 40 seconds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A rehearsal of the tests' toy target on the real engine, with the fake in the target's folder."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A fake Progress that records its lines and prints none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,7 +22,7 @@ class RecordedProgress:
         self.lines.append(text)
 
     @contextmanager
-    def task(self, name: str) -> Iterator[RecordedProgress]:
+    def task(self, name: str) -> "Iterator[RecordedProgress]":
         yield self
 
     def advanced(self, done: int, total: int | None = None, text: str = "") -> None:

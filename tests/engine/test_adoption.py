@@ -1,7 +1,5 @@
 """Adoption of existing resources into a state, in an order with which no later preview is refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """States in a bucket: how the engine lists stacks and pending operations, and which key encrypts secrets."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

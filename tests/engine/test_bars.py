@@ -1,7 +1,5 @@
 """Progress as bars on a terminal."""
 
-from __future__ import annotations
-
 import io
 
 from rich.console import Console

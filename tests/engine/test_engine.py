@@ -1,7 +1,5 @@
 """Runs of the engine with a fake `pulumi`: files, interrupts, locks, interrupted operations and events."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The language host's gRPC service: programs, plugins, policy packs, their environments, and their end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

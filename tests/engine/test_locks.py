@@ -1,7 +1,5 @@
 """Locks of files: who holds one, and that it ends with its process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 engine.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

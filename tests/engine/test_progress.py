@@ -1,7 +1,5 @@
 """Progress as plain lines for logs, or as bars where there is a terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The engine's gRPC stubs load without Pulumi's SDK, and can be loaded beside it in any order."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Tables of the command line keep every cell whole, on narrow terminals and in files."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path

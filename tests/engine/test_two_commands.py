@@ -1,7 +1,5 @@
 """Two commands at once, on one stack or on two of one state, with a fake `pulumi` that starts a plugin."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

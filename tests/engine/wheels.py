@@ -1,7 +1,5 @@
 """Wheels of small packages, which install without a network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from zipfile import ZipFile
 

@@ -1,7 +1,5 @@
 """A real API server without a cluster: etcd and kube-apiserver, without controllers and nodes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Evaluates the policy pack on the plan of a stack, without the engine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import date

@@ -1,7 +1,5 @@
 """Golden files: expected text, which `UPDATE_GOLDEN=1` rewrites and which is reviewed like code."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A kubeconfig for stacks on existing clusters; no API server is at its address."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

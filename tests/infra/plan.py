@@ -1,7 +1,5 @@
 """Plans: the resources that a program declares, recorded with Pulumi's mocks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A plan in the form of golden files: our resources in full, charts' as digests, encoded values decoded."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -5,8 +5,6 @@ file's value. Few values are asked for: single ones that depend on no other, and
 Other values to choose are marked `# yours` in the stack file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

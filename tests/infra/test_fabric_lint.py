@@ -1,7 +1,5 @@
 """The fabric lint: pods and jobs without what their fabric needs, and the platform's own objects."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The exec plugins of kubeconfigs in pipelines, by lock or checksum, for short-lived credentials."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

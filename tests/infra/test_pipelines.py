@@ -1,7 +1,5 @@
 """The pipelines for GitHub and GitLab: which jobs may request credentials, and what must precede them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

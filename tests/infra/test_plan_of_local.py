@@ -1,7 +1,5 @@
 """The plan of the shipped local stack: queues, runtimes, restarts, Pod Security and operators."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path

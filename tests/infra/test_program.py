@@ -1,7 +1,5 @@
 """The program's configuration keys besides the stack: residency, and answers."""
 
-from __future__ import annotations
-
 import json
 from contextvars import ContextVar
 from typing import Any

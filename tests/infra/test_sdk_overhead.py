@@ -1,7 +1,5 @@
 """Programs with less overhead of Pulumi's SDK still wait for all resources and raise all errors."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

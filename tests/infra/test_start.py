@@ -1,7 +1,5 @@
 """The program and the plugins start in `infra/`, whose module names must not hide those of other packages."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The templates of `pulumi new`: valid once filled in, with the spec's questions and no policy violations."""
 
-from __future__ import annotations
-
 import tomllib
 from datetime import date
 from pathlib import Path

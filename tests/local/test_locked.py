@@ -1,7 +1,5 @@
 """Entries of locks, as pip and uv read them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

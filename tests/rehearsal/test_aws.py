@@ -1,7 +1,5 @@
 """AWS's fake: its requests to moto, and the partition of its account."""
 
-from __future__ import annotations
-
 import pytest
 
 from rehearsal.aws.account import ACCOUNT, MotoAccount

@@ -1,7 +1,5 @@
 """Azure's fake: its answers have the form that the SDK expects, and each resource has a unique ID."""
 
-from __future__ import annotations
-
 import base64
 
 import yaml

@@ -1,7 +1,5 @@
 """The fake provider's service: resources persist, faults happen once, and inputs are validated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

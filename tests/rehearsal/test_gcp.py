@@ -1,7 +1,5 @@
 """Google Cloud's fake: inputs are validated by the SDK's types, and missing names are generated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

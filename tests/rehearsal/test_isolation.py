@@ -1,7 +1,5 @@
 """A user's AWS configuration does not affect a rehearsal, whose requests moto answers in this process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

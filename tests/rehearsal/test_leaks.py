@@ -1,7 +1,5 @@
 """The search for leaked secrets: it finds them in any readable form, and reports nothing else."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names and tags that a cloud would refuse are refused by its fake, at the preview."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

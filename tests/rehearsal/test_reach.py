@@ -1,7 +1,5 @@
 """A rehearsal's API server answers only if the stack's settings admit the network that the engine runs in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

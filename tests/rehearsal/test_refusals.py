@@ -1,7 +1,5 @@
 """Refusals of the clouds in a rehearsal: each has its source, and a next step by the cloud's message."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

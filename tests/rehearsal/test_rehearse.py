@@ -1,7 +1,5 @@
 """The phases of a rehearsal with a fake engine: it fails if a phase differs from its preview."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ the collective never ends. A collective that has not ended within the group's ti
 start, aborts the process by SIGABRT, as NCCL's watchdog does.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

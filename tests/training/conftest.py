@@ -1,7 +1,5 @@
 """Tests start as a run does: with PyTorch's compiler deferred and one thread; with trackers, if installed."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

@@ -3,8 +3,6 @@
 Without the pause, a run could end before a test on a busy host gets to kill it.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 They are forks of a server that has imported PyTorch, since the import takes most of a start.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -135,7 +133,7 @@ class Nodes(Ranks):
     variables: Mapping[str, str]
 
     @staticmethod
-    def start(count: int, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> Nodes:
+    def start(count: int, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> "Nodes":
         """Start the agents of this number of nodes."""
         nodes = Nodes([], arguments, {**rendezvous_variables(count), **(variables or {})})
         nodes.ranks = [nodes.start_one(number) for number in range(count)]

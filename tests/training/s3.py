@@ -1,7 +1,5 @@
 """A real S3 server (versitygw, as on the cluster), and a proxy before it that injects faults."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import socket

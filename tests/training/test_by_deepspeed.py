@@ -1,7 +1,5 @@
 """Training by DeepSpeed has the losses of our DDP. Skipped until `make deepspeed` has installed it."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

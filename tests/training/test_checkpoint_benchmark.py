@@ -1,7 +1,5 @@
 """The benchmark of checkpoints: the time of a save, compared with steps of the same round without one."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.checkpoints import beyond

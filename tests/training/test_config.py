@@ -1,7 +1,5 @@
 """The configuration of a run: overrides, and wrong values, which are all reported before anything starts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

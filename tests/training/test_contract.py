@@ -1,7 +1,5 @@
 """Other programs know a run's facts without PyTorch, which their environment lacks."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The GPU benchmark, run without a GPU on tiny models, so that it works when a host with a GPU runs it."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import gpu

@@ -1,7 +1,5 @@
 """The benchmark of lost work: what a failure would cost, computed from the times of steps and checkpoints."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.lost import TRIAL_INTERVAL, LossRun, interval, seconds_added

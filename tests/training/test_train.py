@@ -1,7 +1,5 @@
 """The command `trainyard_train.train`: wrong settings are reported with the exit code for "do not retry"."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The trainer, in one process: whatever interrupts a run, it ends with the same weights, bit for bit."""
 
-from __future__ import annotations
-
 import errno
 import math
 import re

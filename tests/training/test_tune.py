@@ -1,7 +1,5 @@
 """Hyperparameter search: it prunes bad trials, resumes interrupted ones, and survives failing ones."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

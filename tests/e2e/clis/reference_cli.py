@@ -3,8 +3,6 @@
 `reference_cli.py TABLE ARGUMENT…`: the table has each command's source, its options, and which are required.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

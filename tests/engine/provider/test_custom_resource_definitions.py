@@ -1,7 +1,5 @@
 """The resource `CustomResourceDefinitions`, on a fake API server: apply, wait, adopt, delete."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

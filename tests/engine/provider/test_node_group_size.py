@@ -1,7 +1,5 @@
 """The resource `NodeGroupSize` on moto: it requests a node group's nodes and does not wait for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

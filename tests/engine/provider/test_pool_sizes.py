@@ -1,7 +1,5 @@
 """The resources `NodePoolSize` (GKE) and `AgentPoolSize` (AKS) on fake APIs: they only request nodes."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """The resource `RotatedKubeconfig` on a fake API server: tokens are issued, stored and renewed."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading

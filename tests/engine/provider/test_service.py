@@ -1,7 +1,5 @@
 """The provider's gRPC service with a fake resource type, called as the engine calls it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The resource `ServingWebhooks`, on a fake API server: dry runs until the webhooks evaluate objects."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

@@ -2,8 +2,6 @@
 nothing else asks an API server.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import ssl

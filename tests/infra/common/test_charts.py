@@ -1,7 +1,5 @@
 """Charts rendered by Helm without a cluster: cached by content, with definitions kept apart."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

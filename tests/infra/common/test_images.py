@@ -1,7 +1,5 @@
 """Image references: split into repository, tag and digest."""
 
-from __future__ import annotations
-
 import pytest
 
 from infra.common.images import parts, split

@@ -1,7 +1,5 @@
 """Names of objects and resources: fitted to limits without collisions, with namespaces."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Kubernetes quantities: written in the API server's form, and read in any."""
 
-from __future__ import annotations
-
 import pytest
 
 from infra.common.quantities import read, written

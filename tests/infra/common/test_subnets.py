@@ -1,7 +1,5 @@
 """Subnets of a network: within it, disjoint, and stable when zones are added."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 from itertools import combinations
 

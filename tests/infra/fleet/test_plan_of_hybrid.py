@@ -1,7 +1,5 @@
 """The plan of the shipped fleet, with fake outputs of its stacks, and mismatches that it refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from copy import deepcopy

@@ -5,8 +5,6 @@ declares it, and NVIDIA's, which has PyTorch among the packages of its own Pytho
 is; its `python3` is a program in the root that looks up what the real one would import and load.
 """
 
-from __future__ import annotations
-
 import _ctypes
 import ast
 import json

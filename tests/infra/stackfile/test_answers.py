@@ -1,7 +1,5 @@
 """Answers to a template's questions override values of the stack file, wherever a stack is read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

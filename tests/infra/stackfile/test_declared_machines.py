@@ -1,7 +1,5 @@
 """Machine types that the stack file itself declares, for those that the catalogue lacks."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Any
 

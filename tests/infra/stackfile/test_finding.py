@@ -1,7 +1,5 @@
 """How validators are found: every public function of a module runs, and a misspelt parameter is an error."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Fleet files: queues, their workers, and the locations of workers."""
 
-from __future__ import annotations
-
 import pytest
 
 from infra.errors import InputError

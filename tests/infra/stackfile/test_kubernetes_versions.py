@@ -1,7 +1,5 @@
 """The Kubernetes version of a stack: a minor version that the pinned operators support, or a default."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Loading of stack files: all shipped ones are valid, and all problems of a file are reported at once."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The example stacks of docs/other-clouds.md are valid."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Placement of a stack's job by its declared needs: queue, runtime and pools."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

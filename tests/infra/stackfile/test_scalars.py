@@ -1,7 +1,5 @@
 """Unquoted scalars of stack files: what the engine passes to a program, and what `validate` says of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

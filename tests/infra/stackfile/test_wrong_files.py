@@ -1,7 +1,5 @@
 """Wrong stack and fleet files, each a patch of a valid one or a whole file, with the exact messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Wrong queues and teams, each a patch of a valid stack, with the exact messages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

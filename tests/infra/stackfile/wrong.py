@@ -7,8 +7,6 @@ tests.infra.stackfile.wrong` rewrites the problems, to be reviewed. Where line a
 a whole file in `tests/cases/wrong/whole`, with its message beside it.
 """
 
-from __future__ import annotations
-
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping

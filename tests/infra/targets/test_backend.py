@@ -1,7 +1,5 @@
 """The backend of a state on AWS and Google Cloud: private, versioned, encrypted, within the residency."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

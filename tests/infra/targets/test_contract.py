@@ -1,7 +1,5 @@
 """The contract of targets: each has a spec, a cluster, and reasons for the features that it lacks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

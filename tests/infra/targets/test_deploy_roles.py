@@ -1,7 +1,5 @@
 """The roles of pipelines on Google Cloud and Azure: only the rights that the stack's resources need."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

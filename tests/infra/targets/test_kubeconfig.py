@@ -1,7 +1,5 @@
 """References to the user's kubeconfig: a stack stores the cluster's address, and never credentials."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

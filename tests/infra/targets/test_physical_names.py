@@ -5,8 +5,6 @@ hexadecimal digits. The limits are the clouds' (rehearsal/<kind>/limits.yaml), n
 from the code under test.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from pathlib import Path

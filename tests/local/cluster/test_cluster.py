@@ -1,7 +1,5 @@
 """The embedded cluster without running processes; tests/e2e/test_cluster.py starts one."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A program of the operating system that fails, or takes too long, is reported with its command line."""
 
-from __future__ import annotations
-
 import pytest
 
 from infra.errors import TrainyardError

@@ -1,7 +1,5 @@
 """The configuration of an embedded cluster: validation, addresses, and its round trip through JSON."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of the cluster are written atomically, and only if they change."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

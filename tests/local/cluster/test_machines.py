@@ -1,7 +1,5 @@
 """Command lines and config files of the cluster's daemons, compared with a golden file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

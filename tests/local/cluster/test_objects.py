@@ -1,7 +1,5 @@
 """Nodes' taints and readiness, preemption events, logs' errors, and image archives and their clones."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path

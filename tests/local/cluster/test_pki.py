@@ -1,7 +1,5 @@
 """The cluster's certificates: names, usages, authorities, permissions of files, and renewal."""
 
-from __future__ import annotations
-
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The preflight of an embedded cluster: what the host lacks is reported before anything starts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The cluster's processes: found by identity, ended, and supervised by an init process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Volumes on hosts without loop devices or mkfs are folders; tests/e2e/test_cluster.py fills a real one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

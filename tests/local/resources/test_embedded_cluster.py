@@ -1,7 +1,5 @@
 """The resource `EmbeddedCluster` with a fake cluster: validation, reads, and the object store's keys."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The training images' Dockerfiles as text: pinned, without root, with the contents of the local image."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ is not used, and efa.sh runs only if its releases are reachable (RELEASES=URL: G
 need root, buildah, mirrors of apt and PyPI, and some minutes, but no daemon and no registry.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`trainyard doctor`: what exists, what will be done with the reason, and problems with the next step."""
 
-from __future__ import annotations
-
 import io
 import os
 

@@ -1,7 +1,5 @@
 """OCI archives that we write: layers, descriptors, names, settings, and reproducible bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tarfile

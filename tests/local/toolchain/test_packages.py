@@ -1,7 +1,5 @@
 """Installation of Debian packages: only missing ones, and without starting their services."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Provider plugins of the clouds: the user's, else the publisher's release, verified by its checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

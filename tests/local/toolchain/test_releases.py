@@ -1,7 +1,5 @@
 """Released programs: downloaded from a fake site, verified by checksum, and extracted."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The SBOM of the local image has all packages of a job, in a valid form for scanners."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

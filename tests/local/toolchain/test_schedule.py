@@ -1,7 +1,5 @@
 """The toolchain's schedule: order by dependencies, one artifact per lane, failures and interrupts."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The artifact store: atomic, locked, verified, and cleaned of old artifacts."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The toolchain: plans, builds, releases, programs on PATH, and errors of the host."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

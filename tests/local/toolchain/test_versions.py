@@ -1,7 +1,5 @@
 """versions.yaml, Go modules and lock files: pinned, consistent, and with hashes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

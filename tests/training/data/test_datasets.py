@@ -1,7 +1,5 @@
 """The global order of samples: each once per epoch, the same for any number of ranks; and reading ahead."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event

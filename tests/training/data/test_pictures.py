@@ -1,7 +1,5 @@
 """Image datasets in both layouts of ImageNet, folders and shards; the images are from real photos."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import shutil

@@ -1,7 +1,5 @@
 """Datasets are staged complete and verified, or not at all: from folders, a web server and an S3 server."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import json

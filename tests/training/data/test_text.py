@@ -1,7 +1,5 @@
 """Text datasets: sharded, streamed and trained on; the text is the source of Python's standard library."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

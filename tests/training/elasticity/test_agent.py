@@ -1,7 +1,5 @@
 """The agent of a node: it forks the ranks, restarts them when one fails, and combines their exit codes."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal

@@ -1,7 +1,5 @@
 """Heartbeats between ranks: they find stragglers, ranks that fell silent, and work that hangs."""
 
-from __future__ import annotations
-
 import pickle
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Preemption notices from each cloud's metadata service, which a strict local server fakes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

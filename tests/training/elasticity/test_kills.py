@@ -4,8 +4,6 @@ A node of two ranks runs under its agent and saves every step, so that many kill
 runs twenty kills, `make soak` a thousand; the seed is in the test's name.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

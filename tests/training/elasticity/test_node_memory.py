@@ -1,7 +1,5 @@
 """Checkpoints in a node's memory: they outlive their rank, and only the right one is loaded."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

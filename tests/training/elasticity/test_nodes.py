@@ -6,8 +6,6 @@ timeout beside other tests. After an agent has failed, the run must continue; th
 new agent takes to start.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import time

@@ -1,7 +1,5 @@
 """Preemption notices by SIGTERM: a rank saves and exits in time, whatever its main thread does."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A rank's status in shared memory, which its training thread and its heartbeat thread both write."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

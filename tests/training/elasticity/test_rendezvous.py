@@ -1,7 +1,5 @@
 """The rendezvous of ranks in a store that still has the keys of dead ranks."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

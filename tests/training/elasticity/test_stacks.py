@@ -1,7 +1,5 @@
 """Stacks of all threads on a signal, as `trainyard stacks` requests them in a pod."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

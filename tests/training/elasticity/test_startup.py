@@ -1,7 +1,5 @@
 """Settings of a process before it trains: deferred compiler, flight recorder, deterministic algorithms."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A process that has imported what foreign programs import, shared by their tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

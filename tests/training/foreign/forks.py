@@ -3,8 +3,6 @@
 The imports take most of such a program's time. The fork then runs the program as `python FILE` would.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -1,7 +1,5 @@
 """A small model and texts, generated locally, for programs that would download theirs from a hub."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

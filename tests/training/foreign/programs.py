@@ -1,7 +1,5 @@
 """Third-party training programs from wheels, each patched with our callback, run without a network."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

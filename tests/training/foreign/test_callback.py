@@ -1,7 +1,5 @@
 """The callbacks for Hugging Face's Trainer and for Lightning: what they refuse, and what they restore."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checkpoints exchanged with `transformers`: it reads our sharded export, and its checkpoint is imported."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run of two attempts logs to a real MLflow server; the test reads it back by the REST API."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

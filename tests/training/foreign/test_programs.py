@@ -5,8 +5,6 @@ starts are forks of a process that has imported what the programs import; those 
 processes, whose imports take most of their time. The seed is in the test's name.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Ranks as processes, by torchrun, mpirun or none: one is preempted, is killed, hangs or never starts."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

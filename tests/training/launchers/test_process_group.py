@@ -1,7 +1,5 @@
 """Ranks join a process group by the variables that torchrun or mpirun has set, or train alone without any."""
 
-from __future__ import annotations
-
 import re
 import sys
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Close a run that a test has left open, since a process can have one run at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Start ranks that run a function which uses the library, as forks of a server that has imported PyTorch."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A training loop over pipeline stages under `Run`: one stage per rank; only the last rank has the loss."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A user's training loop under `Run`, which tests start as the process of each rank."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`run.batches` resumes DataLoaders of all kinds in the middle of a pass, in the pass's original order."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Checkpoints are exported to other formats, which PyTorch and safetensors read, and imported, to the bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """`trainyard_train run` launches any Python program with torchrun's variables, and restarts failed ranks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

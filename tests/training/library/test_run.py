@@ -1,7 +1,5 @@
 """A user's training loop under `Run` resumes where it was interrupted, to the bit."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping
 from functools import partial

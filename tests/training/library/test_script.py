@@ -1,7 +1,5 @@
 """A program that uses `Run`, launched as all ranks of a node; a killed rank is restarted in place."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Objects that a run tracks are restored exactly; what cannot be saved is refused by its name."""
 
-from __future__ import annotations
-
 import enum
 import random
 import re
@@ -179,7 +177,7 @@ def test_the_attributes_of_an_object_come_back_and_what_is_tracked_itself_stays(
 class Stopper:
     """A callback, which its trainer owns."""
 
-    def __init__(self, trainer: OwnTrainer) -> None:
+    def __init__(self, trainer: "OwnTrainer") -> None:
         self.trainer, self.best, self.arguments = trainer, float("inf"), Namespace(patience=3)
 
 

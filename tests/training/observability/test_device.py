@@ -1,7 +1,5 @@
 """Device metrics: peak FLOP/s by name, memory, utilisation; and traces that a request file starts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

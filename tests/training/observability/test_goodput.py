@@ -1,7 +1,5 @@
 """Goodput: each second of a run is attributed to one cause, and the HTML report shows it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from html.parser import HTMLParser

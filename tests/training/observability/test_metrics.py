@@ -1,7 +1,5 @@
 """metrics.jsonl survives kills and full disks, and repeated steps count once."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

@@ -1,7 +1,5 @@
 """The progress bar of a run: shown on a terminal, absent from logs."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

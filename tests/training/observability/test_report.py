@@ -1,7 +1,5 @@
 """The plot of a run's steps, with its interruptions and the steps that they cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

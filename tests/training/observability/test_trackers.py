@@ -4,8 +4,6 @@ The tests of OpenTelemetry, MLflow and Weights & Biases are skipped until `make 
 packages; `make training` does.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import json

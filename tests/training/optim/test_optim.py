@@ -1,7 +1,5 @@
 """The learning rate: scaled with the batch by the configured rule, warmed up, and kept on resume."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -3,8 +3,6 @@
 The driver's library is a fake that is loaded by its name, as the driver's own; PyTorch is the real one.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

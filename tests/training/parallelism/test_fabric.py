@@ -1,7 +1,5 @@
 """The collectives' backend and network: chosen, measured, with a warning if nodes have a faster network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Memory under FSDP: no rank ever has the whole model, neither its weights nor its gradients."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json

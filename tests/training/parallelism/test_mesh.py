@@ -1,7 +1,5 @@
 """The mesh of ranks: its axes, gathers through the store, and waits that end when a peer has failed."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 

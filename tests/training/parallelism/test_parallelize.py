@@ -1,7 +1,5 @@
 """A step has the same result however it is divided: over micro-batches, ranks, layers and pipeline stages."""
 
-from __future__ import annotations
-
 import math
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Admission policies for teams and their parameters in the plan; tests/e2e/test_tenancy.py applies them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@
 a fabric nor a residency. This module serves the admission policies of the shipped CoreWeave stack.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Racks of one NVLink domain: the ResourceClaims of pods, the driver, and Kueue's placement of jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Training runtimes: the pods of torch and MPI jobs, their grace period, and the fabric check."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

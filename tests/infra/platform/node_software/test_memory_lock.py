@@ -1,7 +1,5 @@
 """`raise_memory_lock.sh`, the daemon that raises the limit of locked memory, run in a process namespace."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Operators of the platform: order, webhooks, the kinds of jobs that Kueue queues, and Kueue's settings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pulumi

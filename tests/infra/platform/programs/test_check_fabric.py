@@ -3,8 +3,6 @@
 The root has a shell, its libraries, and small real libraries with the names of a fabric's.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """The programs that store a pack of code in a team's volume, and that unpack it in each pod."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

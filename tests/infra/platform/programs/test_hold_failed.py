@@ -1,7 +1,5 @@
 """`hold_failed.sh`, which keeps a failed job's pod running for inspection, run as a container runs it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The programs that containers run, executed with their absolute paths mapped to a folder of the test."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

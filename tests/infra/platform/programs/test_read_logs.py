@@ -1,7 +1,5 @@
 """`read_logs.py`, which prints and follows stored logs, on files in the collector's form."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Datasets in the plan: one Job stages each, and the teams' jobs read it at one path."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The collector of pods' logs and the teams' readers: their rights, their mounts, and retention."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

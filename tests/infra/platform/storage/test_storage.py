@@ -1,7 +1,5 @@
 """Volumes of teams and of the training environment, and the object store's teams, keys and bucket."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

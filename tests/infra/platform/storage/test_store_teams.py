@@ -1,7 +1,5 @@
 """Teams on a real object store (versitygw), with the platform's users, bucket policy and keys."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

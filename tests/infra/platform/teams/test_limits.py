@@ -1,7 +1,5 @@
 """ResourceQuotas and LimitRanges of team namespaces; tests/e2e/test_tenancy.py fills one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """NetworkPolicies of team namespaces: pods may connect only to what a policy names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kueue's ClusterQueues: flavors by pool, weights and borrowing in a cohort, jobs without accelerators."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """RBAC of teams: members may do what a job needs in their team's namespace, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

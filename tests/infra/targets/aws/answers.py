@@ -1,7 +1,5 @@
 """Fake values of the outputs that AWS computes and our program uses."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from typing import Any

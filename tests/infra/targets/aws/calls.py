@@ -3,8 +3,6 @@
 Source: Service Authorization Reference (resource types and condition keys of each action), November 2026.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ A call requests one action on one or more resources, each of which must be allow
 actions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase

@@ -4,8 +4,6 @@ It runs as the engine runs it, and reaches only moto's server. Without pulumi-aw
 process replaces it, with the same start, protocol and requests.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """EFA by Dynamic Resource Allocation: the driver, and the ResourceClaims of pods for NICs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

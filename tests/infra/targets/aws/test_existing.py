@@ -1,7 +1,5 @@
 """Existing AWS resources, such as a VPC or a cluster, are used, and neither created nor deleted."""
 
-from __future__ import annotations
-
 import json
 from datetime import date
 from pathlib import Path

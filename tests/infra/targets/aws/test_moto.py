@@ -4,8 +4,6 @@ botocore's models validate each request, and moto executes it. Types that moto l
 golden list has them, and may not grow.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The plan of a stack in GovCloud has ARNs only of that partition."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

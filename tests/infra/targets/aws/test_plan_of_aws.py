@@ -1,7 +1,5 @@
 """The plans of the shipped AWS stacks."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import IPv4Network
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The platform's Kubernetes objects on AWS: pods, queues, device plugins, volumes and access."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The policy pack has no violations on the plans and the first previews of the shipped AWS stacks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Variants of the shipped Azure stack."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from infra.stackfile import Stack

@@ -1,7 +1,5 @@
 """The plan of the shipped Azure stack, and of variants: networks, pools, pods, volumes, datasets, AMD."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import date

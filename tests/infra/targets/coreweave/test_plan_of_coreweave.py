@@ -1,7 +1,5 @@
 """The plan of the shipped CoreWeave stack: pools, bucket policy, InfiniBand, volumes and access."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from datetime import date

@@ -1,7 +1,5 @@
 """Variants of the shipped Google Cloud stacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from infra.stackfile import Stack, parse

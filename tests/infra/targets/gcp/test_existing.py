@@ -1,7 +1,5 @@
 """Existing Google Cloud resources, such as a VPC or a cluster, are used, and neither created nor deleted."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import IPv4Address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The plans of the shipped Google Cloud stacks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The platform's objects on Google Cloud: pods by fabric, installers, queues, volumes and access."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Racks of A4X: placed by a workload policy, NICs by DRANET, and NVLink domains by NVIDIA's DRA driver."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

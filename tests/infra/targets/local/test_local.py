@@ -1,7 +1,5 @@
 """The local target on an existing cluster: by a context, or by the name of a kind cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Variants of the shipped on-premises stack."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan of the shipped on-premises stack."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

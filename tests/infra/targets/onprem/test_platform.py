@@ -1,7 +1,5 @@
 """The vendors' operators on premises: their settings, their order, and the resources that pods request."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

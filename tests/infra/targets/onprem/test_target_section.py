@@ -1,7 +1,5 @@
 """Addresses of NFS servers in a stack file."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

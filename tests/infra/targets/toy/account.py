@@ -1,7 +1,5 @@
 """The toy target's account: it finds boxes by their labels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

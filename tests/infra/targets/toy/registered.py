@@ -1,7 +1,5 @@
 """The lines of a new target, added to this process: one in each of the two registries."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 from infra.common import target_registry as registry

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from catalog import TargetPurchases
 from infra.targets.features import Feature
 from infra.targets.target import Target

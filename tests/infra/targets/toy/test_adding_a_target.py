@@ -1,7 +1,5 @@
 """docs/adding-a-target.md is complete: the toy target needs only a folder and a line in the registry."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Finds a stack's resources that an AWS account has and the state lacks; moto is the account."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

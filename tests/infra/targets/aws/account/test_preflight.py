@@ -1,7 +1,5 @@
 """The preflight of an AWS account reports what it lacks before `up`; moto is the account."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -45,7 +43,7 @@ class FakeServiceQuotas:
         self.vcpus = vcpus
         self.listed = listed or {}
 
-    def get_paginator(self, operation: str) -> FakeServiceQuotas:
+    def get_paginator(self, operation: str) -> "FakeServiceQuotas":
         assert operation == "list_service_quotas"
         return self
 
@@ -71,7 +69,7 @@ class FakeIamSimulator:
             raise ClientError({"Error": {"Code": "NoSuchEntity", "Message": RoleName}}, "GetRole")
         return {"Role": {"Arn": f"arn:aws:iam::123456789012:role/people/{RoleName}"}}
 
-    def get_paginator(self, operation: str) -> FakeIamSimulator:
+    def get_paginator(self, operation: str) -> "FakeIamSimulator":
         assert operation == "simulate_principal_policy"
         return self
 
@@ -359,7 +357,7 @@ class EksClusters:
             raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "DescribeCluster")
         return {"cluster": self.cluster}
 
-    def get_paginator(self, operation: str) -> EksClusters:
+    def get_paginator(self, operation: str) -> "EksClusters":
         assert operation == "list_addons"
         return self
 

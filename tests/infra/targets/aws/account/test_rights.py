@@ -1,7 +1,5 @@
 """The IAM role of a pipeline: it allows every call of the stack's rehearsal, and refuses attacks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

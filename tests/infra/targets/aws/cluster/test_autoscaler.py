@@ -1,7 +1,5 @@
 """Autoscaled pools: node groups, the cluster autoscaler and its rights, and Kueue's ProvisioningRequests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Node groups of pools: every AWS machine of the catalogue, in each capacity type."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from datetime import datetime

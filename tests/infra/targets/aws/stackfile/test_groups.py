@@ -1,7 +1,5 @@
 """Node groups of a pool: how machine types, zones and capacity types are divided into groups."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Network interfaces of EC2 machines: the layout is valid for machines of the catalogue and for any other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

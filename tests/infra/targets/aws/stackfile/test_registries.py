@@ -1,7 +1,5 @@
 """The registry of AWS's images: EKS's registry of the region, or a mirror."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The backend of a state on Azure, with a fake Resource Manager that refuses what Azure's refuses."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

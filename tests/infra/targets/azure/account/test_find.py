@@ -1,7 +1,5 @@
 """Finds a stack's resources in an Azure subscription, by path; role assignments by principal and role."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Mapping

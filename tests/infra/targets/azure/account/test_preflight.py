@@ -1,7 +1,5 @@
 """The preflight of an Azure subscription reports what it lacks before `up`, with a fake of Azure's CLI."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

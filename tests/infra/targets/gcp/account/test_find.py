@@ -1,7 +1,5 @@
 """Finds a stack's resources in a Google Cloud project: by name, or by the prefix of a generated name."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Mapping

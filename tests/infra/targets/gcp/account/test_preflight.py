@@ -1,7 +1,5 @@
 """The preflight of a Google Cloud project reports what it lacks before `up`; a fake serves the APIs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Node pools of GKE: every machine of the catalogue, in each capacity type, with its NICs and TPU slices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
