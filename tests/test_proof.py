@@ -139,9 +139,7 @@ def test_a_group_that_names_nothing_sees_all_and_always_runs(root: Path) -> None
         assert counts(root, all={"tests": ["named", "more"]}) == {"passed": 3}
 
 
-def test_results_of_a_user_who_may_hide_nothing_are_not_kept(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_of_who_may_hide_nothing_are_not_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     for _ in range(2):
         assert counts(root) == {"passed": 3}

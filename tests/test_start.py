@@ -47,9 +47,7 @@ def test_the_command_runs_where_a_project_has_packages_of_our_names(project: Pat
     ],
     ids=["provider", "language host", "plugin from a repository", "policy pack"],
 )
-def test_a_plugin_starts_where_a_project_has_packages_of_our_names(
-    project: Path, command: tuple[str, ...]
-) -> None:
+def test_a_plugin_starts_where_packages_have_our_names(project: Path, command: tuple[str, ...]) -> None:
     plugin = start(project, *command)
     assert plugin.stdout is not None and plugin.stderr is not None
     port = plugin.stdout.readline().strip()

@@ -149,9 +149,7 @@ def test_an_estimate_of_nothing_is_zero() -> None:
     capacity=st.sampled_from(["on-demand", "spot"]),
     days=st.integers(-30, 3000),
 )
-def test_an_estimate_is_the_sum_of_its_pools_whatever_the_day(
-    sizes: list[int], capacity: Capacity, days: int
-) -> None:
+def test_an_estimate_is_the_sum_of_its_pools_any_day(sizes: list[int], capacity: Capacity, days: int) -> None:
     pools = [pool(f"p{i}", P5EN, capacity=capacity, num_nodes=size) for i, size in enumerate(sizes)]
     estimate = catalog.estimate(pools, SEEN + timedelta(days=days))
     each = known(P5EN, "us-east-2", capacity, SEEN).usd_per_hour

@@ -43,11 +43,7 @@ DEFINITIONS: Moment = (
     lambda _: True,
 )
 OPERATORS: Moment = (kill_all, r"created +apps/v1:Deployment", lambda _: True)
-ORPHAN: Moment = (
-    kill_command,
-    r"created +trainyard:kubernetes:CustomResourceDefinitions",
-    lambda _: True,
-)
+ORPHAN: Moment = (kill_command, r"created +trainyard:kubernetes:CustomResourceDefinitions", lambda _: True)
 
 
 def kill_up(stack: LocalStack, moment: Moment) -> None:

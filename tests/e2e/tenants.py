@@ -13,16 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from local.cluster.pki import Authority, CertificateSubject
-from tests.e2e.manifests import (
-    GPU,
-    NAMESPACE,
-    QUEUE,
-    Manifest,
-    container,
-    legacy_job,
-    mpi_job,
-    pod_spec,
-)
+from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container, legacy_job, mpi_job, pod_spec
 from tests.e2e.stack import SECONDS, LocalStack
 from trainyard.cli import app
 

@@ -303,9 +303,7 @@ def test_a_preemption_notice_lets_a_pod_end_before_its_node_is_deleted(
     assert read_events(cluster.layout.events)[: len(record.events)] == list(record.events)
 
 
-def test_without_a_preemption_notice_pods_fail_soon_after_their_node(
-    cluster: EmbeddedCluster, pods: Pods, api: ApiServer
-) -> None:
+def test_without_notice_pods_fail_soon_after_it(cluster: EmbeddedCluster, pods: Pods, api: ApiServer) -> None:
     pods.run("worker", "spot-1", "/bin/sh", "-c", NOTED)
     pods.wait("worker", "Running")
     record = cluster.preempt("spot-1", notice_seconds=None)
@@ -353,9 +351,7 @@ def test_two_at_once_are_refused(cluster: EmbeddedCluster) -> None:
         new_cluster(cluster.paths.state).up()
 
 
-def test_a_range_that_the_host_uses_is_refused_before_anything_starts(
-    cluster: EmbeddedCluster, tmp_path: Path
-) -> None:
+def test_a_range_that_the_host_uses_is_refused_at_once(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     other = new_cluster(tmp_path)
     other.config = cluster.config.model_copy(update={"name": "other"})
     with pytest.raises(HostError, match=r"10\.223\.0\.0/24 is in use on this host by ty-e2e"):
@@ -376,9 +372,7 @@ def test_a_volume_grows_while_the_cluster_is_down(cluster: EmbeddedCluster) -> N
     assert "does not shrink" in BoundedVolume(folder, size_gib=1).attach(nodes_run=False)
 
 
-def test_a_volume_does_not_grow_while_another_namespace_has_it_mounted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_volume_mounted_elsewhere_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That mount would write the old size over the new one; a node's namespace outlives its processes."""
     monkeypatch.setattr(volumes, "RELEASE_SECONDS", 0.2)
     small, large = (BoundedVolume(tmp_path / "bounded", size_gib=size) for size in (1, 2))

@@ -189,9 +189,7 @@ def test_the_program_of_the_page_previews_with_its_job_and_beside_a_second_clust
 
 
 @pytest.mark.parametrize("write", [in_yaml, in_python])
-def test_wrong_arguments_are_all_reported_each_by_its_property(
-    write: Any, environment: dict[str, str], project: Path
-) -> None:
+def test_all_wrong_arguments_are_reported(write: Any, environment: dict[str, str], project: Path) -> None:
     write(project, {"research": with_wrong(shipped())})
     reported_at_each_property(preview(project, environment, code=1))
 
@@ -233,9 +231,7 @@ def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
     assert "not assignable to type" in wrong.stdout
 
 
-def test_a_wrong_type_is_found_before_anything_is_declared(
-    environment: dict[str, str], project: Path
-) -> None:
+def test_a_wrong_type_is_found_before_anything_is_made(environment: dict[str, str], project: Path) -> None:
     stack = shipped()
     stack["pools"][0]["num_nodes"] = "one"
     in_yaml(project, {"research": stack})

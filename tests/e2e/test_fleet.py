@@ -140,11 +140,7 @@ class FleetOfTwo:
 
     def authenticates(self, token: str) -> bool:
         """Whether the worker authenticates this token."""
-        review = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token},
-        }
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         output = self.far.kubectl("create", "--filename=-", "--output=json", given=json.dumps(review))
         return bool(json.loads(output)["status"].get("authenticated"))
 

@@ -244,9 +244,7 @@ def test_the_command_line_reports_why_a_job_was_ended(on_fabric: LocalStack) -> 
     assert log.count("ranks would train over TCP") == 1
 
 
-def test_fsdp_exits_on_a_preemption_notice_and_ends_with_the_weights_that_a_laptop_gets(
-    stack: LocalStack, tmp_path: Path
-) -> None:
+def test_fsdp_exits_on_a_notice_and_ends_with_a_laptops_weights(stack: LocalStack, tmp_path: Path) -> None:
     sharded = {"strategy": "fsdp"}
     with stack.declared(job("sharded", {"at_step": LOSS_STEP, "notice_seconds": 10}), overrides(**sharded)):
         stack.trainyard("submit")
@@ -360,9 +358,7 @@ def as_on_clouds(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) ->
     stack.kubectl("delete", "clustertrainingruntime", "torch-inside")
 
 
-def test_a_job_of_an_image_with_the_packages_inside_trains_to_its_end(
-    stack: LocalStack, as_on_clouds: str
-) -> None:
+def test_a_job_of_an_image_with_the_packages_trains_to_its_end(stack: LocalStack, as_on_clouds: str) -> None:
     settings = ["data.name=digits", "steps=5", f"run_dir={CHECKPOINTS}/inside/run-001"]
     command = ["python3", "-m", "trainyard_train.train", *(f"--set={each}" for each in settings)]
     body = manifests.train_job("inside", runtime=as_on_clouds, num_nodes=2, command=command)

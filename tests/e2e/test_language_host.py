@@ -286,9 +286,7 @@ getattr(Engine(paths, {}), operation)(stack, for_stream())
 """
 
 
-def test_two_commands_at_once_spare_each_others_engine_and_plugins(
-    project: PulumiProject, tmp_path: Path
-) -> None:
+def test_two_commands_at_once_spare_each_others_plugins(project: PulumiProject, tmp_path: Path) -> None:
     engine = Path(project.environment["PULUMI_BACKEND_URL"].removeprefix("file://"))
     (project.program / "stacks").mkdir()
     with (project.program / "Pulumi.yaml").open("a") as file:
@@ -340,9 +338,7 @@ def test_about_and_install_work_as_with_the_official_host(project: PulumiProject
     assert (project.program / "fresh" / "bin" / "python").exists()
 
 
-def test_the_stacks_program_starts_where_pythonpath_is_relative(
-    project: PulumiProject, environment: dict[str, str]
-) -> None:
+def test_the_program_starts_with_a_relative_path(project: PulumiProject, environment: dict[str, str]) -> None:
     (project.program / "infra").symlink_to(REPOSITORY / "infra")
     with (project.program / "Pulumi.yaml").open("a") as file:
         file.write("main: infra\n")

@@ -110,9 +110,7 @@ def test_a_second_up_changes_nothing_and_takes_away_what_pulumi_by_hand_has_left
     assert stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}") == processes
 
 
-def test_a_teams_keys_open_its_own_folder_of_the_object_store_alone(
-    stack: LocalStack,
-) -> None:
+def test_a_teams_keys_open_its_own_folder_of_the_object_store_alone(stack: LocalStack) -> None:
     main = container(stack.training_image, ["python3", "-c", ROUND_TRIP])
     main["envFrom"] = [{"secretRef": {"name": "object-store"}}]
     stack.apply(pod("round-trip", main))

@@ -141,9 +141,7 @@ def answers(address: str) -> bool:
         return False
 
 
-def test_another_team_sees_and_touches_nothing_of_it(
-    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_team_sees_and_touches_nothing(stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> None:
     stranger = command_of(Person(stack, "pia", "platform"), monkeypatch)
     assert JOB not in stranger("jobs")
     assert JOB not in stranger("queue")
@@ -336,9 +334,7 @@ def trainjob(stack: LocalStack, name: str) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("member")
-def test_a_folder_of_code_runs_on_all_ranks_and_ctrl_c_leaves_it_running(
-    stack: LocalStack, folder: Path
-) -> None:
+def test_a_folder_runs_on_all_ranks_and_ctrl_c_leaves_it_running(stack: LocalStack, folder: Path) -> None:
     program = str(Path(sys.prefix) / "bin" / "trainyard")
     environment = {**os.environ, "KUBECONFIG": str(stack.folder / "mei.kubeconfig")}
     target = ("--context", "trial", "--stack", "unwritten")
@@ -425,9 +421,7 @@ def test_a_failed_job_is_held_for_whoever_looks(
     member("cancel", "held")
 
 
-def test_another_team_reruns_nothing_and_reads_no_code(
-    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_team_reruns_and_reads_nothing(stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> None:
     person = Person(stack, "pia", "platform")
     stranger = command_of(person, monkeypatch)
     with pytest.raises(InputError, match="there is none"):

@@ -136,9 +136,7 @@ def assert_nothing_remains(stack: LocalStack, before: Traces) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    "moments",
-    [(NODES, OPERATORS), (CONTROL_PLANE, DEFINITIONS, OPERATORS)],
-    ids=["twice", "thrice"],
+    "moments", [(NODES, OPERATORS), (CONTROL_PLANE, DEFINITIONS, OPERATORS)], ids=["twice", "thrice"]
 )
 def test_up_recovers_however_often_it_is_killed(
     moments: Sequence[Moment], stack: LocalStack, uninterrupted: TrainingRun

@@ -38,9 +38,7 @@ def expect_all_refusals(report: Any, stack: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stack", SURVIVED)
-def test_every_refusal_of_a_cloud_is_survived_or_reported_with_the_next_step(
-    stack: str, tmp_path: Path
-) -> None:
+def test_every_refusal_of_a_cloud_is_survived_or_has_the_next_step(stack: str, tmp_path: Path) -> None:
     report = rehearse(tmp_path, stack, "--assume-checkpoint", "10", "--refuse", "all")
     expect_a_whole_lifecycle(report, load(stack_file(stack)))
     expect_all_refusals(report, stack)
@@ -248,9 +246,7 @@ def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> Non
 
 @pytest.mark.soak
 @pytest.mark.parametrize("made", [1, 25, 40, 60, 90, 150])
-def test_after_a_kill_the_next_up_takes_what_was_made_and_makes_nothing_twice(
-    made: int, tmp_path: Path
-) -> None:
+def test_after_a_kill_the_next_up_takes_all_and_makes_nothing_twice(made: int, tmp_path: Path) -> None:
     report = rehearse(tmp_path, "aws-dev", "--crash-after", str(made))
     (fault,) = report["faults"]
     assert fault.startswith("the engine was killed after")

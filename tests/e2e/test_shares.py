@@ -95,9 +95,7 @@ def seconds_held(records: list[AcceleratorUse], start: float, end: float) -> flo
     return sum(max(0.0, min(each.end, end) - max(each.start, start)) for each in records)
 
 
-def test_two_teams_that_want_everything_share_it_by_their_weights_and_neither_starves(
-    contended: LocalStack,
-) -> None:
+def test_two_teams_that_want_all_share_it_by_their_weights_and_none_starves(contended: LocalStack) -> None:
     chance = random.Random(SEED)
     trace: list[Any] = [
         job(contended, team, number, chance.uniform(2, 8)) for number in range(JOBS) for team in WEIGHTS

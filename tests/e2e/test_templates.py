@@ -69,10 +69,7 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
         assert "+  trainyard:index:Cluster cluster create" in shown
         assert "trainyard:infra:Platform" in shown and "no policy evaluates" not in shown
         if template == "team":
-            answer = (
-                "trainyard:stack.target.country",
-                "FR",
-            )  # as `pulumi new` writes its answers
+            answer = ("trainyard:stack.target.country", "FR")  # as `pulumi new` writes its answers
             assert engine.pulumi("config", "set", "-s", "dev", *answer).returncode == 0
             answered = engine.preview().stdout
             assert f"pulumi preview --policy-pack {ROOT / 'policies'}" in answered
@@ -204,9 +201,7 @@ def test_a_program_without_a_trainyard_cluster_is_evaluated_too(tmp_path: Path) 
         assert "kubernetes-images-pinned" in refused.stdout + refused.stderr
 
 
-def test_the_kubeconfig_is_an_output_of_the_project_with_the_stack_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kubeconfig_is_an_output_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = new_project("aws", tmp_path)
     outputs = {"kubeconfig": {"fn::secret": "that of the project"}}
     (project / "Pulumi.yaml").write_text(
@@ -393,9 +388,7 @@ def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield {"PULUMI_DEBUG_PROVIDERS": ",".join(attached)}
 
 
-def test_a_merge_is_brought_up_and_drift_is_found(
-    runner: Runner, cloud: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_merge_is_brought_up_and_drift_found(runner: Runner, cloud: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "backend").mkdir()
     variables = {**cloud, "PULUMI_BACKEND_URL": (tmp_path / "backend").as_uri(), "SECRETS_PROVIDER": ""}
 

@@ -46,11 +46,7 @@ ACCOUNTS, MASTERS = "system:serviceaccounts", "system:masters"
 CAP_SYS_RESOURCE = 24
 UNPROCESSABLE = httpx.codes.UNPROCESSABLE_ENTITY
 KUBECTL = REPOSITORY / ".trainyard" / "bin" / "kubectl"
-CONTROLLER_GROUPS = (
-    "system:serviceaccounts",
-    "system:serviceaccounts:kube-system",
-    "system:authenticated",
-)
+CONTROLLER_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 
 
 @pytest.fixture(scope="module")
@@ -409,9 +405,7 @@ def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
         assert message in output
 
 
-def test_a_member_sees_a_jobs_position_in_the_queue_and_cannot_end_the_queue_by_asking(
-    stack: LocalStack, member: Person
-) -> None:
+def test_a_member_sees_a_jobs_position_and_ends_no_queue_by_asking(stack: LocalStack, member: Person) -> None:
     """Before 0.18.4 a large `limit` ended Kueue (kubernetes-sigs/kueue#13053)."""
     [before] = stack.get("pods", "-n", "kueue-system")["items"]
     path = f"{VISIBILITY}/namespaces/{NAMESPACE}/localqueues/{QUEUE}/pendingworkloads"
@@ -477,9 +471,7 @@ def may_lock() -> bool:
     return unlimited or bool(capabilities & 1 << CAP_SYS_RESOURCE)
 
 
-def test_a_members_requests_are_in_the_audit_log_without_their_content(
-    stack: LocalStack, member: Person
-) -> None:
+def test_a_members_requests_are_in_the_audit_log_without_content(stack: LocalStack, member: Person) -> None:
     secret = {"metadata": {"name": "audited"}, "stringData": {"token": "nobody-may-read-this"}}
     assert member.ask("POST", f"{HOME}/secrets", secret).is_success
     assert member.ask("GET", f"{AWAY}/secrets").status_code == 403
@@ -506,9 +498,7 @@ def kubectl(person: Person, *words: str, given: str = "") -> str:
     return done.stdout
 
 
-def test_a_member_works_in_a_pod_of_a_job_without_accelerators_and_cancels_it(
-    stack: LocalStack, member: Person
-) -> None:
+def test_a_member_works_in_a_pod_without_accelerators_and_cancels(stack: LocalStack, member: Person) -> None:
     main = {"image": stack.training_image, "command": ["python3", "-m", "http.server", "8080"]}
     soon = {"containers": [main], "terminationGracePeriodSeconds": 1}  # the server does not heed SIGTERM
     server = merged(job({"spec": soon}, gpu=False), {"metadata": {"name": "served"}})
@@ -591,9 +581,7 @@ def closed_addresses(stack: LocalStack) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("served")
-def test_a_pod_of_a_team_reaches_its_team_and_what_the_stack_declares(
-    stack: LocalStack, member: Person
-) -> None:
+def test_a_pod_of_a_team_reaches_its_team_and_declared_places(stack: LocalStack, member: Person) -> None:
     [theirs] = stack.addresses(OTHER, "job-name=open")
     own, sibling = stack.addresses(NAMESPACE, "job-name=open")
     never = {"the other team": f"{theirs}:{probes.PORT}", "metadata service": "169.254.169.254:80"}
@@ -619,9 +607,7 @@ def test_a_pods_policy_applies_before_its_address_is_known(member: Person) -> No
 
 
 @pytest.mark.usefixtures("served")
-def test_a_pod_that_asks_for_addresses_of_nobody_keeps_no_other_connection_waiting(
-    stack: LocalStack, member: Person
-) -> None:
+def test_a_pod_that_floods_the_queue_of_packets_delays_no_others(stack: LocalStack, member: Person) -> None:
     """Each such packet is held for seconds, and the queue of a node has a length."""
     here, _ = stack.addresses(NAMESPACE, "job-name=open")
     network = here.rsplit(".", 2)[0]

@@ -45,10 +45,7 @@ READY = {
 def queue() -> list[Declaration]:
     """Return a queue with quota for every simulated node, in a separate namespace."""
     quota = {"name": "nvidia.com/gpu", "nominalQuota": GPUS * len(TOPOLOGY)}
-    group = {
-        "coveredResources": ["nvidia.com/gpu"],
-        "flavors": [{"name": NAMESPACE, "resources": [quota]}],
-    }
+    group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": NAMESPACE, "resources": [quota]}]}
     own = {"name": NAMESPACE}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": own},
@@ -82,11 +79,7 @@ def queue() -> list[Declaration]:
 def job(name: str, pods: int, **asked: str) -> Declaration:
     """Return a job of whole nodes; `required` or `preferred` is a level of the topology."""
     annotations = {f"kueue.x-k8s.io/podset-{kind}-topology": level for kind, level in asked.items()}
-    container = {
-        "name": "train",
-        "image": "simulated",
-        "resources": {"limits": {"nvidia.com/gpu": GPUS}},
-    }
+    container = {"name": "train", "image": "simulated", "resources": {"limits": {"nvidia.com/gpu": GPUS}}}
     template = {
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container]},

@@ -284,9 +284,7 @@ def test_an_orphaned_engine_gets_sigterm_before_it_is_killed(bench: EngineBench)
     assert orphan.poll() is not None
 
 
-def test_an_orphan_that_has_just_ended_is_no_error(
-    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_orphan_that_has_ended_is_no_error(bench: EngineBench, monkeypatch: pytest.MonkeyPatch) -> None:
     orphan = subprocess.Popen(["sleep", "600"])
     seen = psutil.Process(orphan.pid)
     orphan.kill()

@@ -115,9 +115,7 @@ SECOND = pytest.mark.parametrize(("operation", "stack"), [("preview", "a"), ("up
 
 
 @SECOND
-def test_a_second_command_spares_the_first_and_what_it_runs(
-    state: SharedState, operation: str, stack: str
-) -> None:
+def test_a_second_command_spares_what_the_first_runs(state: SharedState, operation: str, stack: str) -> None:
     with state.running("up", "a") as (first, run):
         state.run(operation, stack)
         assert run.is_whole

@@ -47,10 +47,7 @@ def test_a_pod_with_all_that_its_fabric_needs_passes() -> None:
             {"resources": {"limits": {"nvidia.com/gpu": 8}}, "env": []},
             ("containers[0].resources.limits", "4 nodes without rdma/ib"),
         ),
-        (
-            {"resources": {"limits": {}}},
-            ("containers[0].env[0].name", "NCCL_IB_DISABLE=0 without rdma/*"),
-        ),
+        ({"resources": {"limits": {}}}, ("containers[0].env[0].name", "NCCL_IB_DISABLE=0 without rdma/*")),
         ({"volumes": [{"name": "shm", "emptyDir": {}}]}, ("containers[0].volumeMounts", "no shared memory")),
         (
             {"volumes": [*POD["volumes"], {"name": "ib", "hostPath": {"path": "/dev/infiniband"}}]},

@@ -71,9 +71,7 @@ def token_service() -> Iterator[str]:
     thread.join()
 
 
-def test_google_auth_signs_in_to_gke_by_workload_identity_federation(
-    token_service: str, tmp_path: Path
-) -> None:
+def test_google_auth_signs_in_to_gke_by_workload_federation(token_service: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("of the pipeline")
     config = {
         "type": "external_account",

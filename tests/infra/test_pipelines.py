@@ -245,9 +245,7 @@ def program(folder: Path, project: Mapping[str, Any]) -> subprocess.CompletedPro
 
 
 @pytest.mark.parametrize("template", PROGRAMS)
-def test_a_projects_program_must_be_its_templates_and_uses_the_pipelines_package(
-    template: str, tmp_path: Path
-) -> None:
+def test_a_projects_program_is_its_templates_with_the_package(template: str, tmp_path: Path) -> None:
     tags = {"config": {"pulumi:tags": {"value": {"pulumi:template": template}}}}
     project = {**project_of(template), "name": "vision-models", **tags}
     ended = program(tmp_path, project)

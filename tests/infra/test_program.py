@@ -30,9 +30,7 @@ def test_a_jurisdiction_that_the_catalogue_lacks_is_refused(monkeypatch: pytest.
         configured(monkeypatch, residency={"allowed": ["in:atlantis"]})
 
 
-def test_the_program_reads_answers_from_the_configuration_and_logs_what_they_change(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_program_reads_answers_and_logs_what_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     monkeypatch.setattr(pulumi.log, "info", messages.append)
     section = yaml.safe_load((ROOT / "stacks/Pulumi.local.yaml").read_text())["config"]["trainyard:stack"]

@@ -116,9 +116,7 @@ def test_the_fleets_template_is_a_valid_fleet() -> None:
 
 @pytest.mark.clouds
 @pytest.mark.parametrize("template", [name for name in TEMPLATES if name != "aws"])
-def test_the_policies_have_no_violations_on_a_templates_plan(
-    template: str, tmp_path: Path, rendered: Path
-) -> None:
+def test_a_templates_plan_violates_no_policies(template: str, tmp_path: Path, rendered: Path) -> None:
     """The pipeline's tests evaluate that of AWS on the real engine."""
     data = filled(template, "vision-models")
     file = tmp_path / "Pulumi.dev.yaml"

@@ -170,9 +170,7 @@ def test_a_name_that_gcp_requires_is_generated_once(tmp_path: Path) -> None:
     assert name.startswith("nat-")
 
 
-def test_computed_parts_of_a_property_are_unknown_at_preview_and_are_kept_by_updates(
-    tmp_path: Path,
-) -> None:
+def test_computed_parts_of_a_property_are_unknown_at_preview_and_are_kept_by_updates(tmp_path: Path) -> None:
     cloud = PermissiveCloud({"kubernetes:apps/v1:Deployment": {"nets": [{"address": "10.0.0.2"}], "more": 1}})
     with serving(cloud, tmp_path) as provider:
         wanted = provider_pb2.CreateRequest(urn=WEB, properties=struct(nets=[{"name": "vpc"}]), preview=True)

@@ -66,9 +66,7 @@ def test_an_unknown_message_gets_no_advice(message: str) -> None:
         ({"kind": {"among": ["a", "b"]}}, {}, False),
     ],
 )
-def test_a_row_matches_the_requested_operation(
-    where: dict[str, Any], inputs: dict[str, Any], matches: bool
-) -> None:
+def test_a_row_matches_the_operation(where: dict[str, Any], inputs: dict[str, Any], matches: bool) -> None:
     row = KnownRefusal("no", "", ("Subnet",), "no", "", where=where)
     assert row.matches(subnet(**inputs), "create") is matches
     assert not row.matches(subnet(**inputs), "delete")
@@ -148,9 +146,7 @@ def run_rehearsal(monkeypatch: pytest.MonkeyPatch, folder: Path, engine: Refusin
     return rehearse_on(opened, FakeProviders({"aws": PermissiveCloud({})}, folder, Faults(refusals=(PLAIN,))))
 
 
-def test_a_rehearsal_continues_after_a_refusal_with_a_next_step(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_rehearsal_survives_a_refusal_with_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done = run_rehearsal(monkeypatch, tmp_path, RefusingEngine(settled()))
     (refused,) = done.refused
     assert (refused.name, refused.fix) == ("no", "do this")
@@ -158,9 +154,7 @@ def test_a_rehearsal_continues_after_a_refusal_with_a_next_step(
     assert done.phases[1].name == "up after refusals"
 
 
-def test_a_rehearsal_fails_after_a_refusal_without_a_next_step(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_rehearsal_fails_by_a_refusal_without_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     engine = RefusingEngine(settled())
     engine.fix = GO_ON
     with pytest.raises(TrainyardError, match=r"rehearsal, refusal no\n.*no, not x"):

@@ -101,9 +101,7 @@ def test_each_stage_of_zero_has_the_losses_of_our_ddp(
 
 @NEEDS_DEEPSPEED
 @pytest.mark.ranks
-def test_the_parts_of_a_step_are_a_step_also_under_torchrun(
-    tmp_path: Path, ours: dict[str, list[float]]
-) -> None:
+def test_parts_of_a_step_are_a_step_under_torchrun(tmp_path: Path, ours: dict[str, list[float]]) -> None:
     zero = {"zero_optimization": {"stage": 2}}
     subprocess.run(by_torchrun(*command(tmp_path, zero, accumulate=4)), env=pod_environment(), check=True)
     assert losses(tmp_path) == pytest.approx(ours["sgd"], abs=5e-6)

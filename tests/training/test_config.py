@@ -52,9 +52,7 @@ def test_all_problems_are_shown_at_once() -> None:
     ("timeouts", "stall"),
     [({}, 15), ({"collective": 120}, 15), ({"collective": 8}, 6), ({"collective": 8, "stall": 7}, 7)],
 )
-def test_stacks_are_written_before_a_collective_ends_unless_set_otherwise(
-    timeouts: dict[str, float], stall: float
-) -> None:
+def test_stacks_are_written_before_a_collective_ends(timeouts: dict[str, float], stall: float) -> None:
     assert parse_config({"run_dir": "/tmp/run", "timeouts": timeouts}).timeouts.stall == stall
 
 

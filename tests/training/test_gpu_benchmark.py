@@ -38,9 +38,7 @@ def test_tiny_states_are_restored_exactly_and_from_memory_with_no_read() -> None
 
 
 @pytest.mark.ranks
-def test_a_rank_is_killed_and_collectives_hang_in_separate_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rank_is_killed_and_collectives_hang_in_separate_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     for part in ("ranks", "nccl"):
         monkeypatch.setitem(gpu.PARTS, part, 600)  # a busy host without a GPU needs longer timeouts
         figures, error = gpu.run(part)
@@ -48,9 +46,7 @@ def test_a_rank_is_killed_and_collectives_hang_in_separate_processes(
         assert all(figure.holds for figure in figures if figure.ours.unit != "s"), figures
 
 
-def test_a_part_that_fails_costs_no_other_and_is_counted(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_part_is_counted(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     figure = Figure("a", Repeats("b", "s", (1.0,)), 2)
     found: dict[str, tuple[list[Figure], str]] = {"one": ([figure], ""), "two": ([], "exit code 1: no")}
     monkeypatch.setattr(gpu, "PARTS", found)

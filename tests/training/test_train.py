@@ -127,9 +127,7 @@ def test_a_checkpoint_of_another_configuration_is_refused_and_retained(tmp_path:
     assert (tmp_path / FILE).read_text() == before
 
 
-def test_a_checkpoint_of_another_version_is_refused_and_retained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_of_another_version_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("trainyard_train.checkpointing.checkpoint.FORMAT", FORMAT + 1)
         assert not train(configure(tmp_path), NoticeAt(3))

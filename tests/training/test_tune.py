@@ -116,9 +116,7 @@ def test_a_killed_worker_resumes_its_trial_from_its_checkpoint(tmp_path: Path) -
     assert events(folder, "resumed")[0]["step"] == 10
 
 
-def test_the_best_trial_of_another_worker_is_not_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_workers_best_trial_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = optuna.create_study()
     study.add_trial(optuna.trial.create_trial(value=2.0, params={}, distributions={}))
     replace = Path.replace
@@ -200,9 +198,7 @@ def test_a_worker_whose_trials_all_fail_ends_with_an_error(
     assert len(list((tmp_path / "study").glob("trial-*"))) == 4
 
 
-def test_processes_that_make_one_trial_each_try_different_settings_and_the_same_again(
-    tmp_path: Path,
-) -> None:
+def test_processes_that_make_one_trial_each_try_different_settings_and_the_same_again(tmp_path: Path) -> None:
     def tried(folder: Path, seed: int) -> list[dict[str, Any]]:
         folder.mkdir()
         source, short = write(folder, trials=3, seed=seed), ["steps=2"]
@@ -220,10 +216,7 @@ def test_processes_that_make_one_trial_each_try_different_settings_and_the_same_
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            {"search": {"optim.lr": {"low": 1}}},
-            "search.optim.lr: Value error, allowed: low and high",
-        ),
+        ({"search": {"optim.lr": {"low": 1}}}, "search.optim.lr: Value error, allowed: low and high"),
         ({"search": {"optim.lr": {"low": 2, "high": 1}}}, "low: got 2.0; allowed: below high (1.0)"),
         ({"search": {"optim.lr": {"low": 0, "high": 1, "log": True}}}, "allowed with log: above 0"),
         ({"search": {"optim.rate": {"choices": [1]}}}, "optim.rate: got 1, but there is no such setting"),
@@ -231,9 +224,7 @@ def test_processes_that_make_one_trial_each_try_different_settings_and_the_same_
         ({"trials": 0}, "trials: "),
     ],
 )
-def test_a_wrong_search_is_refused_before_anything_starts(
-    tmp_path: Path, values: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_search_is_refused_first(tmp_path: Path, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_search(write(tmp_path, **values), [])
     assert message in str(caught.value)

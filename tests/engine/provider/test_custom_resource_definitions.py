@@ -112,9 +112,7 @@ def inputs(
     }
 
 
-def test_a_create_applies_every_definition_and_waits_until_it_is_established(
-    server: type[FakeApiServer], tmp_path: Path
-) -> None:
+def test_a_create_applies_every_definition_and_waits(server: type[FakeApiServer], tmp_path: Path) -> None:
     asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"))
     CustomResourceDefinitions().create(asked, RecordedProgress())
     assert sorted(server.requests) == [("PATCH", "a.x"), ("PATCH", "b.x")]
@@ -164,9 +162,7 @@ def test_a_delete_removes_them_unless_asked_to_retain_them(
     assert server.stored.keys() == left
 
 
-def test_a_refusal_of_the_api_server_is_reported_with_its_message(
-    server: type[FakeApiServer], tmp_path: Path
-) -> None:
+def test_a_refusal_is_reported_with_its_message(server: type[FakeApiServer], tmp_path: Path) -> None:
     with pytest.raises(TrainyardError, match=r"spec\.group is wrong"):
         CustomResourceDefinitions().create(
             inputs(server, tmp_path, definition("broken.x")), RecordedProgress()

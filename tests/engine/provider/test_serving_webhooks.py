@@ -24,10 +24,7 @@ COLLECTION = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
 MADE = {"kind": "ResourceFlavor", "metadata": {"name": "probe"}}
 REJECTED = {**MADE, "spec": {"nodeLabels": {"no label": ""}}}
 FINALIZER, WEBHOOK = "kueue.x-k8s.io/resource-in-use", "vresourceflavor.kb.io"
-PROBES = [
-    {"manifest": MADE, "evidence": FINALIZER},
-    {"manifest": REJECTED, "evidence": WEBHOOK},
-]
+PROBES = [{"manifest": MADE, "evidence": FINALIZER}, {"manifest": REJECTED, "evidence": WEBHOOK}]
 ADDED, DENIED = (201, FINALIZER), (403, f'admission webhook "{WEBHOOK}" denied the request')
 UNTRUSTED = (
     500,
@@ -153,9 +150,7 @@ def inputs(server: ThreadingHTTPServer) -> dict[str, Any]:
     return {"kubeconfig": yaml.safe_dump(kubeconfig), "collection": COLLECTION, "probes": PROBES}
 
 
-def test_dry_runs_are_repeated_until_the_webhooks_evaluate_objects(
-    server: ThreadingHTTPServer,
-) -> None:
+def test_dry_runs_are_repeated_until_the_webhooks_evaluate_objects(server: ThreadingHTTPServer) -> None:
     ScriptedApiServer.answers += [
         (404, "no kind"),
         (500, "failed calling webhook"),
@@ -196,9 +191,7 @@ def test_a_failed_request_is_no_evidence(
     assert "the connection broke off" in progress.lines
 
 
-def test_dry_runs_are_repeated_while_the_api_server_lacks_the_webhooks(
-    server: ThreadingHTTPServer,
-) -> None:
+def test_dry_runs_are_repeated_while_the_api_server_lacks_the_webhooks(server: ThreadingHTTPServer) -> None:
     """It first admits what they would change or reject, and then calls them without their CA."""
     ScriptedApiServer.answers += [(201, "as sent"), UNTRUSTED, ADDED, (201, "as sent"), UNTRUSTED, DENIED]
     progress = RecordedProgress()

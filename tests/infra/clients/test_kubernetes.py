@@ -100,12 +100,7 @@ def test_each_change_has_the_form_that_the_api_server_takes(host: str) -> None:
     ours = "fieldManager=trainyard"
     assert EchoApiHandler.asked == [
         ("POST", f"{pods}?dryRun=All", "application/json", '{"kind": "Pod"}'),
-        (
-            "PATCH",
-            f"{pods}/p?{ours}&force=true",
-            "application/apply-patch+yaml",
-            '{"kind": "Pod"}',
-        ),
+        ("PATCH", f"{pods}/p?{ours}&force=true", "application/apply-patch+yaml", '{"kind": "Pod"}'),
         ("PATCH", f"{pods}/p?{ours}", "application/merge-patch+json", '{"metadata": {}}'),
         (
             "PATCH",
@@ -160,9 +155,7 @@ def test_a_token_file_is_read_again_and_users_act_as_others(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("expires", "calls"), [("2020-01-01T00:00:00Z", 4), ("2990-01-01T00:00:00Z", 1)])
-def test_a_plugin_is_asked_again_once_its_credential_has_expired(
-    expires: str, calls: int, tmp_path: Path
-) -> None:
+def test_a_plugin_is_asked_again_once_it_has_expired(expires: str, calls: int, tmp_path: Path) -> None:
     status = json.dumps({"status": {"token": "t", "expirationTimestamp": expires}})
     script = f"echo >> {tmp_path}/asked; echo '{status}'"
     access = ClusterAccess(config("http://c", {"exec": {"command": "sh", "args": ["-c", script]}}))

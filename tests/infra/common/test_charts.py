@@ -67,9 +67,7 @@ def test_definitions_are_separate_with_a_digest_that_the_bundle_confirms(rendere
     assert "things.example.com" in definitions.source.read_text()
 
 
-def test_the_same_chart_and_values_are_rendered_once(
-    renderer: Renderer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chart_and_values_are_rendered_once(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
     first = renderer.chart("small", "there", {"name": "one"})
     monkeypatch.setattr(charts, "_run", lambda *_: pytest.fail("rendered again"))
     assert renderer.chart("small", "there", {"name": "one"}) == first

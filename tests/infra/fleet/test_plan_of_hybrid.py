@@ -185,9 +185,7 @@ def test_stacks_that_match_the_fleet_have_no_fault(fleet: Fleet) -> None:
         ),
     ],
 )
-def test_a_stack_that_differs_from_the_fleet_is_refused(
-    fleet: Fleet, stack: str, facts: Mapping[str, Any], fault: str
-) -> None:
+def test_a_differing_stack_is_refused(fleet: Fleet, stack: str, facts: Mapping[str, Any], fault: str) -> None:
     found = faults_of(fleet, **{stack: facts})
     assert any(each.startswith(fault) for each in found), found
 

@@ -78,9 +78,7 @@ def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes
         ("coreweave", "gb300-8x", RACK),
     ],
 )
-def test_a_machine_that_the_catalogue_lacks_is_accepted_with_its_properties(
-    cloud: str, machine: str, facts: dict[str, Any]
-) -> None:
+def test_a_machine_with_its_properties_is_accepted(cloud: str, machine: str, facts: dict[str, Any]) -> None:
     num_nodes = 18 if facts is RACK else 2
     stack = parse(stack_data(cloud, machine, facts, num_nodes))
     pool = stack.pool("work")

@@ -75,9 +75,7 @@ def test_size_is_a_need_too() -> None:
         ({"fabric": "ici"}, 4, "torch-ici"),
     ],
 )
-def test_tpus_and_gpus_of_one_stack_are_distinguished(
-    needs: dict[str, Any], accelerators: int, runtime: str
-) -> None:
+def test_tpus_and_gpus_are_distinguished(needs: dict[str, Any], accelerators: int, runtime: str) -> None:
     stack = gcp_stack(needs, num_nodes=2, accelerators_per_node=accelerators)
     assert stack.job is not None
     assert stack.job.runtime == runtime

@@ -175,9 +175,7 @@ def asked(cloud: FakeStateApis) -> GcpClient:
     return GcpClient("token", httpx.MockTransport(cloud.answer))
 
 
-def test_on_gcp_the_state_is_versioned_private_and_encrypted_by_a_separate_key(
-    cloud: FakeStateApis, spec: GcpSpec
-) -> None:
+def test_on_gcp_the_state_is_versioned_private_and_has_its_key(cloud: FakeStateApis, spec: GcpSpec) -> None:
     location = StateLocation("example-state", "europe-west1", {"owner": "ml-platform"})
     made = gcp.make(location, spec, asked(cloud))
     bucket = cloud.things["/storage/v1/b/example-state"]
@@ -193,9 +191,7 @@ def test_on_gcp_the_state_is_versioned_private_and_encrypted_by_a_separate_key(
     assert cloud.changed == ["PATCH /storage/v1/b/example-state"]
 
 
-def test_a_bucket_of_another_project_or_location_is_refused_on_gcp(
-    cloud: FakeStateApis, spec: GcpSpec
-) -> None:
+def test_a_bucket_of_another_project_or_region_is_refused_on_gcp(cloud: FakeStateApis, spec: GcpSpec) -> None:
     there = {"projectNumber": "1", "location": "US"}
     cloud.things["/storage/v1/b/example-state"] = there
     location = StateLocation("example-state", "europe-west1", {})

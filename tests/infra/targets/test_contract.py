@@ -90,9 +90,7 @@ ASKING: dict[Feature, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("feature", Feature)
-def test_a_pool_that_needs_a_feature_is_refused_only_if_the_target_lacks_it(
-    feature: Feature, kind: str, local: Stack
-) -> None:
+def test_a_pool_is_refused_if_the_target_lacks_its_feature(feature: Feature, kind: str, local: Stack) -> None:
     asking = NodePoolSpec.model_validate(
         {"name": "work", "capacity": "on-demand", "num_nodes": 1, **ASKING[feature]}
     )

@@ -86,9 +86,7 @@ def test_the_table_has_every_type_that_a_stack_can_have(kind: str) -> None:
         ),
     ],
 )
-def test_a_role_has_the_rights_for_its_stack_and_no_wildcard(
-    stack: str, needed: set[str], rendered: Path
-) -> None:
+def test_a_role_has_its_stacks_rights_and_no_wildcard(stack: str, needed: set[str], rendered: Path) -> None:
     found = rights(role_of(stack, rendered, DEPLOY))
     assert needed <= found
     assert not [each for each in found if "*" in each]

@@ -121,10 +121,7 @@ def _decoded(text: str) -> list[str]:
         ("certificate", {"clientKeyData": KEY, "clientCertificateData": CERTIFICATE}),
         (
             "plugin",
-            {
-                "token": f"{TOKEN}-mei-https://10.0.0.1:6443",
-                "expirationTimestamp": "2030-01-01T00:00:00Z",
-            },
+            {"token": f"{TOKEN}-mei-https://10.0.0.1:6443", "expirationTimestamp": "2030-01-01T00:00:00Z"},
         ),
     ],
 )
@@ -178,9 +175,7 @@ def test_the_first_file_that_has_a_name_wins_and_files_lie_beside_it(environ: Ma
     assert cluster["cluster"]["server"] == "https://10.0.0.1:6443"
 
 
-def test_a_client_signs_in_by_the_command_line(
-    environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_signs_in_by_a_command(environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The clients are the provider's, kubectl, and ours."""
     monkeypatch.setenv("KUBECONFIG", environ["KUBECONFIG"])
     monkeypatch.setenv("PATH", f"{ROOT / '.venv' / 'bin'}:/usr/bin:/bin")
@@ -245,9 +240,7 @@ def test_a_plugin_that_fails_is_reported_without_its_arguments(command: str, tmp
         ),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_refused_without_its_secrets(
-    text: str, wrong: str, tmp_path: Path
-) -> None:
+def test_what_is_no_kubeconfig_is_refused_without_secrets(text: str, wrong: str, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(InputError, match=wrong) as error:
         credential("dev", {"KUBECONFIG": str(tmp_path / "config")})

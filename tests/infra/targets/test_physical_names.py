@@ -134,9 +134,7 @@ def test_the_spec_refuses_a_name_that_coreweave_would_with_what_is_allowed() -> 
 
 
 @pytest.mark.parametrize("name", ["aws", "azure"])
-def test_every_name_and_label_of_a_stack_with_long_names_is_valid_in_kubernetes(
-    name: str, rendered: Path
-) -> None:
+def test_every_name_and_label_of_a_stack_is_valid_in_kubernetes(name: str, rendered: Path) -> None:
     stack = parse(renamed(stack_file(name), LONGEST))
     labels_seen = 0
     for each in plan(stack, rendered).resources:
@@ -153,9 +151,7 @@ def test_every_name_and_label_of_a_stack_with_long_names_is_valid_in_kubernetes(
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.from_regex(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True))
-def test_every_name_of_a_stack_with_any_name_is_valid_in_aws(
-    aws_file: Path, rendered: Path, name: str
-) -> None:
+def test_every_name_of_a_stack_of_any_name_is_valid_in_aws(aws_file: Path, rendered: Path, name: str) -> None:
     data = renamed(aws_file, LONGEST)
     assert not refused_names(cluster_plan(parse({**data, "name": name}), rendered))
 

@@ -44,9 +44,7 @@ def test_taints_of_kubernetes_and_of_a_preemption_are_retained() -> None:
         ({"spec": {"taints": [{"key": SPOT.key}]}, "status": READY}, True),
     ],
 )
-def test_a_node_is_ready_by_its_condition_and_if_pods_may_run_on_it(
-    node: dict[str, Any], ready: bool
-) -> None:
+def test_a_node_is_ready_by_its_condition_and_if_pods_may_run(node: dict[str, Any], ready: bool) -> None:
     assert is_ready(node) is ready
 
 
@@ -60,9 +58,7 @@ def test_a_node_is_ready_by_its_condition_and_if_pods_may_run_on_it(
         ({"operator": "Exists", "tolerationSeconds": 5}, False),
     ],
 )
-def test_only_a_pod_that_tolerates_the_taint_without_limit_remains(
-    toleration: dict[str, Any], remains: bool
-) -> None:
+def test_only_a_pod_that_tolerates_without_limit_remains(toleration: dict[str, Any], remains: bool) -> None:
     assert _tolerates_preemption({"spec": {"tolerations": [toleration]}}) is remains
 
 

@@ -42,9 +42,7 @@ def test_keys_are_readable_by_their_owner_only(credentials: Credentials) -> None
     assert stat.S_IMODE(credentials.folder.stat().st_mode) == 0o700
 
 
-def test_the_api_server_serves_under_its_address_and_its_names_in_the_cluster(
-    credentials: Credentials,
-) -> None:
+def test_the_api_server_serves_under_its_address_and_its_names(credentials: Credentials) -> None:
     assert {"10.89.0.1", "10.96.0.1", "kubernetes.default.svc"} <= hosts(credentials.api_server())
 
 

@@ -81,9 +81,7 @@ def test_a_range_in_use_on_the_host_is_refused(tmp_path: Path, monkeypatch: pyte
     assert "docker0" in problem.got
 
 
-def test_for_a_second_cluster_on_the_default_range_a_free_range_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_free_range_is_named_for_a_second_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     routes = [("192.0.2.0/24", "eth0"), ("10.89.0.0/24", "ty-local"), ("10.89.1.0/24", "ty-more")]
     monkeypatch.setattr(preflight, "host_routes", lambda: routes)
     monkeypatch.setattr(preflight, "run_folders", lambda: {"ty-local": Path("/state/local/run")})
@@ -91,9 +89,7 @@ def test_for_a_second_cluster_on_the_default_range_a_free_range_is_named(
     assert problem.fix == "write 10.89.2.0/24, or take down the cluster whose files are in /state/local"
 
 
-def test_a_cluster_with_the_name_of_another_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_with_anothers_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's interface has the cluster's name, so a second one would remove the first one's link."""
     monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.0/24", "ty-c")])
     monkeypatch.setattr(preflight, "run_folders", lambda: {"ty-c": Path("/elsewhere/c/run")})
@@ -180,9 +176,7 @@ class TestPrivileges:
         assert "apt-get install etcd-server" in fixes
 
 
-def test_a_kernel_that_cannot_queue_packets_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_queues_no_packets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The NetworkPolicy agent needs it: without it no pod could connect to anything."""
     failure = Problem("unshare", "rules of nftables: no such file or directory (exit status 1)", "", "")
 

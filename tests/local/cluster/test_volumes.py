@@ -14,9 +14,7 @@ def volume(tmp_path: Path) -> BoundedVolume:
     return BoundedVolume(tmp_path / "object-store", size_gib=1)
 
 
-def test_without_mkfs_a_folder_is_used_and_the_package_is_named(
-    volume: BoundedVolume, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_mkfs_the_package_is_named(volume: BoundedVolume, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise FileNotFoundError(f"no program {name}")
 
@@ -25,9 +23,7 @@ def test_without_mkfs_a_folder_is_used_and_the_package_is_named(
     assert not list(volume.folder.parent.iterdir())
 
 
-def test_without_loop_devices_a_folder_is_used(
-    volume: BoundedVolume, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_loop_device_a_folder_is_used(volume: BoundedVolume, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(program: str, *arguments: str, max_status: int = 0) -> str:
         if program == "mount":  # message and exit code of mount(8) in a container
             got = "failed to setup loop device (exit status 32)"

@@ -91,9 +91,7 @@ def test_a_cluster_without_a_run_folder_does_not_exist() -> None:
         EmbeddedCluster().read(INPUTS, {}, RecordedProgress())
 
 
-def test_a_node_that_is_not_ready_reads_as_absent_so_that_the_next_up_starts_it(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_is_not_ready_reads_as_absent(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (state / "tiny" / "run").mkdir(parents=True)
     nodes = NodeStatus("system-0", "system", "ready", 0), NodeStatus("spot-0", "spot", "gone", 2)
     use(FakeCluster(*nodes), monkeypatch)

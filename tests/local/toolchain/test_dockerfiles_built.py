@@ -107,9 +107,7 @@ def images(builder: Builder) -> Builder:
 
 
 @pytest.mark.parametrize("image", [TORCH, MPI])
-def test_an_image_starts_without_root_with_the_environment_of_the_local_image(
-    images: Builder, image: str
-) -> None:
+def test_an_image_starts_without_root_in_the_local_images_environment(images: Builder, image: str) -> None:
     config = images.config(image)
     assert config["User"] == f"{USER}:{USER}"
     assert config["WorkingDir"] == "/home/trainyard"

@@ -31,9 +31,7 @@ def text_of(diagnosis: Diagnosis) -> str:
     return stream.getvalue()
 
 
-def test_missing_artifacts_are_listed_with_the_reason_and_nothing_is_done(
-    toolchain: Toolchain, workshop: Workshop
-) -> None:
+def test_missing_artifacts_are_listed_with_the_reason(toolchain: Toolchain, workshop: Workshop) -> None:
     finding = found(diagnose(toolchain, ["binary/tool"]), "binary/tool")
     assert finding.state is DoctorStatus.TODO
     assert finding.detail == "build: from example.test/tool 1.2.3: its publisher releases no program"
@@ -46,9 +44,7 @@ def test_existing_artifacts_are_ok(toolchain: Toolchain) -> None:
     assert found(diagnose(toolchain, ["binary/tool"]), "binary/tool").state is DoctorStatus.OK
 
 
-def test_what_the_user_must_do_is_a_problem_with_the_next_step(
-    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_user_must_do_is_a_problem(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     diagnosis = diagnose(toolchain, ["binary/tool"])
     assert found(diagnosis, "user").state is DoctorStatus.PROBLEM
@@ -80,9 +76,7 @@ def test_problems_of_other_checks_are_included(toolchain: Toolchain) -> None:
     assert "cluster local: trainyard down" in text_of(diagnosis)
 
 
-def test_a_kernel_without_a_feature_is_a_problem(
-    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_without_feature_is_a_problem(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(doctor, "_TRIALS", {"overlayfs": "no"})
     monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sh", "-c", "echo unknown filesystem >&2; exit 32"))
@@ -90,9 +84,7 @@ def test_a_kernel_without_a_feature_is_a_problem(
     assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, "unknown filesystem")
 
 
-def test_a_trial_without_an_answer_is_a_problem(
-    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_with_no_answer_is_a_problem(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(doctor, "_TRIALS", {"overlayfs": "no"})
     monkeypatch.setattr(doctor, "TRIAL_SECONDS", 0.01)

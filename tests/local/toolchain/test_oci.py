@@ -51,9 +51,7 @@ def test_a_layer_has_the_files_with_their_modes_and_owners_and_the_folders_above
         assert tar.getmember("home/me").isdir()
 
 
-def test_every_descriptor_of_an_archive_names_a_blob_of_its_digest_and_size(
-    layer: Path, tmp_path: Path
-) -> None:
+def test_every_descriptor_names_a_blob_of_its_digest_and_size(layer: Path, tmp_path: Path) -> None:
     files = write(tmp_path / "image.tar", [layer])
     assert json.loads(files["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
     for named in json.loads(files["index.json"])["manifests"]:

@@ -41,9 +41,7 @@ def wanted(progress: RecordedProgress, services: tuple[str, ...] = (), **provide
     return DebianPackages(pinned, runner=ProcessRunner(), progress=progress)
 
 
-def test_installed_packages_are_not_changed(
-    apt: Path, workshop: Workshop, progress: RecordedProgress
-) -> None:
+def test_installed_packages_are_retained(apt: Path, workshop: Workshop, progress: RecordedProgress) -> None:
     workshop.install("containerd", "true")
     debian = wanted(progress, containerd="containerd", shell="sh")
     assert debian.plan().action is Action.PRESENT
@@ -51,9 +49,7 @@ def test_installed_packages_are_not_changed(
     assert not apt.exists()
 
 
-def test_only_missing_packages_are_installed_and_are_reported_first(
-    apt: Path, progress: RecordedProgress
-) -> None:
+def test_only_missing_packages_are_installed_and_reported(apt: Path, progress: RecordedProgress) -> None:
     debian = wanted(progress, shell="sh", etcd_server="no-such-etcd")
     assert debian.plan().why == "by apt-get: etcd-server"
     debian.make(progress)
@@ -71,9 +67,7 @@ def test_no_service_starts_while_packages_are_installed_nor_at_the_next_boot(
     assert disabled == ["systemctl disable etcd", "systemctl disable etcd.socket"], "not those of the shell"
 
 
-def test_services_may_start_again_after_a_failed_installation(
-    apt: Path, policy: Path, progress: RecordedProgress
-) -> None:
+def test_services_may_start_after_a_failure(apt: Path, policy: Path, progress: RecordedProgress) -> None:
     apt.with_name("apt.log.fails").touch()
     with pytest.raises(TrainyardError):
         wanted(progress, etcd_server="no-such-etcd").make(progress)

@@ -95,9 +95,7 @@ def test_a_release_is_verified_by_the_publishers_checksums(
     assert made.paths()["binary/pulumi-resource-aws"].read_bytes() == b"released"
 
 
-def test_a_release_with_another_checksum_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
-) -> None:
+def test_another_checksum_is_refused(site: ReleaseSite, tmp_path: Path, progress: RecordedProgress) -> None:
     publish(site, tar_of(**{"pulumi-resource-aws": b"tampered"}), hashlib.sha1(b"other").hexdigest())
     with pytest.raises(TrainyardError, match="do not trust the site"):
         plugin(tmp_path, site.address).make(progress)

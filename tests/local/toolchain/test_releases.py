@@ -49,9 +49,7 @@ def test_a_released_program_is_fetched_and_checked(
     assert [path.name for path in tmp_path.iterdir()] == ["tool"]
 
 
-def test_only_the_wanted_program_is_extracted_from_an_archive(
-    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
-) -> None:
+def test_only_one_program_is_extracted(site: ReleaseSite, tmp_path: Path, progress: RecordedProgress) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(tool=b"a", helper=b"b", README=b"c"))
     fetch(build_on(site, archive="tool-{version}.tar.gz", also=("helper",)), tmp_path, progress)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["helper", "tool"]
@@ -100,9 +98,7 @@ def test_an_archive_without_the_program_is_refused(
         fetch(build_on(site, archive="tool-{version}.tar.gz"), tmp_path, progress)
 
 
-def test_a_download_that_breaks_off_is_reported(
-    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
-) -> None:
+def test_a_broken_download_is_reported(site: ReleaseSite, tmp_path: Path, progress: RecordedProgress) -> None:
     site.publish("tool-1.2.3", b"program")
     del site.files["/tool-1.2.3"]
     with pytest.raises(BrokenOffError, match="404"):

@@ -120,15 +120,10 @@ class ExistingRootFilesystem(RootFilesystem):
         return {self.name: self.layer}
 
 
-def test_the_image_has_its_sbom_and_the_cache_has_a_copy(
-    layer: Path, workshop: Workshop, progress: RecordedProgress
-) -> None:
+def test_the_image_and_the_cache_have_it(layer: Path, workshop: Workshop, progress: RecordedProgress) -> None:
     versions, store = pinned(), ArtifactStore(workshop.paths.cache)
     root = ExistingRootFilesystem(
-        versions.training_image,
-        store=store,
-        repository=workshop.paths.repository,
-        runner=ProcessRunner(),
+        versions.training_image, store=store, repository=workshop.paths.repository, runner=ProcessRunner()
     )
     root.layer = layer
     image = TrainingArchive(

@@ -126,9 +126,7 @@ def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store: ArtifactSto
     assert folders[0] != folders[1]
 
 
-def test_only_the_newest_are_retained_and_longer_names_are_not_touched(
-    store: ArtifactStore,
-) -> None:
+def test_only_the_newest_are_retained_and_longer_names_are_not_touched(store: ArtifactStore) -> None:
     other = Entry("binary", "tool-box", "0123456789ab")
     store.make(other, hello)
     for number in range(4):

@@ -37,9 +37,7 @@ def steps(toolchain: Toolchain, *names: str) -> dict[str, tuple[Action, str]]:
     return {step.name: (step.action, step.why) for step in toolchain.plan(names)}
 
 
-def test_a_plan_lists_what_would_be_done_and_why_and_does_nothing(
-    toolchain: Toolchain, workshop: Workshop
-) -> None:
+def test_a_plan_lists_what_would_be_done_and_why(toolchain: Toolchain, workshop: Workshop) -> None:
     plan = steps(toolchain, "image/tool")
     assert list(plan) == ["tool/go", "binary/tool", "image/tool"]
     assert plan["tool/go"] == (Action.PRESENT, f"on PATH: {workshop.machine}/go, 1.30.0")
@@ -59,9 +57,7 @@ def test_a_missing_artifact_is_built_with_its_dependencies(toolchain: Toolchain)
     assert plan["image/tool"] == (Action.PRESENT, "in the cache: around tool")
 
 
-def test_a_build_counts_the_packages_that_it_compiles(
-    toolchain: Toolchain, progress: RecordedProgress
-) -> None:
+def test_a_build_counts_the_packages_it_compiles(toolchain: Toolchain, progress: RecordedProgress) -> None:
     toolchain.ensure("binary/tool")
     assert "1 of 2 example.test/a" in progress.status
 
@@ -92,9 +88,7 @@ def test_a_fitting_program_on_path_is_used(toolchain: Toolchain, workshop: Works
 
 
 @pytest.mark.parametrize("version", ["1.1.9", "2.0.0", "unknown"])
-def test_an_unfitting_program_on_path_is_skipped(
-    toolchain: Toolchain, workshop: Workshop, version: str
-) -> None:
+def test_a_wrong_program_on_path_is_skipped(toolchain: Toolchain, workshop: Workshop, version: str) -> None:
     workshop.install("tool", f"echo {version}")
     assert steps(toolchain, "binary/tool")["binary/tool"][0] is Action.BUILD
 
@@ -148,9 +142,7 @@ def test_a_compile_error_is_shown_and_leaves_nothing(toolchain: Toolchain, works
         ("write /x: no space left on device", "TRAINYARD_CACHE"),
     ],
 )
-def test_an_error_of_the_host_has_its_next_step(
-    toolchain: Toolchain, workshop: Workshop, output: str, advice: str
-) -> None:
+def test_an_error_has_a_next_step(toolchain: Toolchain, workshop: Workshop, output: str, advice: str) -> None:
     workshop.go_fails(output)
     with pytest.raises(HostError, match=advice):
         toolchain.ensure("binary/tool")
@@ -210,9 +202,7 @@ def test_a_missing_artifact_has_no_path(toolchain: Toolchain) -> None:
         toolchain.path("binary/tool")
 
 
-def test_a_chart_is_copied_without_dependencies_that_are_missing(
-    toolchain: Toolchain, workshop: Workshop
-) -> None:
+def test_a_chart_is_copied_without_missing_dependencies(toolchain: Toolchain, workshop: Workshop) -> None:
     chart = workshop.module / "charts/tool"
     (chart / "templates").mkdir(parents=True)
     (chart / "templates/a.yaml").write_text("kind: A\n")
@@ -238,9 +228,7 @@ def test_an_image_holds_the_program_under_the_charts_name(toolchain: Toolchain) 
     assert names == ["example.test/tool:v1.2.3"]
 
 
-def test_the_training_image_gets_a_new_tag_with_each_change_of_the_code(
-    toolchain: Toolchain, workshop: Workshop
-) -> None:
+def test_the_training_image_has_a_tag_for_each_code(toolchain: Toolchain, workshop: Workshop) -> None:
     before = toolchain.image("training")
     (workshop.paths.repository / "training/src/trainyard_train/__pycache__").mkdir()
     (workshop.paths.repository / "training/src/trainyard_train/__pycache__/train.pyc").write_text("x")
@@ -272,9 +260,7 @@ def test_programs_are_linked_for_path(toolchain: Toolchain, workshop: Workshop) 
     assert host == f'#!/bin/sh\nexec {start} engine.language_host "$@"\n'
 
 
-def test_an_installation_from_a_wheel_uses_the_running_environment(
-    toolchain: Toolchain, workshop: Workshop
-) -> None:
+def test_a_wheels_installation_uses_its_environment(toolchain: Toolchain, workshop: Workshop) -> None:
     toolchain.ensure("binary/tool")
     assert not workshop.paths.venv.exists()
     (workshop.paths.repository.parent / "trainyard.pth").touch()
@@ -282,9 +268,7 @@ def test_an_installation_from_a_wheel_uses_the_running_environment(
     assert workshop.paths.venv.readlink() == Path(sys.prefix)
 
 
-def test_the_official_language_host_is_linked_if_it_is_installed(
-    toolchain: Toolchain, workshop: Workshop
-) -> None:
+def test_the_official_language_host_is_linked_if_there(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.install("pulumi-language-python", "true")
     toolchain.ensure("binary/tool")
     assert (workshop.paths.bin / "pulumi-language-python").resolve() == (
@@ -292,9 +276,7 @@ def test_the_official_language_host_is_linked_if_it_is_installed(
     )
 
 
-def test_the_engines_passphrase_is_created_once_and_readable_by_its_owner_only(
-    toolchain: Toolchain, workshop: Workshop
-) -> None:
+def test_the_engines_passphrase_is_made_once_for_its_owner(toolchain: Toolchain, workshop: Workshop) -> None:
     first = toolchain.environment()
     second = toolchain.environment()
     passphrase = workshop.paths.engine / "passphrase"

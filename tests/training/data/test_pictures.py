@@ -100,9 +100,7 @@ def test_both_layouts_and_a_store_give_the_same_samples(
             assert torch.equal(other.take(chosen, at).inputs, expected.inputs)
 
 
-def test_an_index_is_made_for_shards_of_others_in_a_store_too(
-    shards: Path, s3: Proxy, tmp_path: Path
-) -> None:
+def test_an_index_is_made_for_others_shards_in_a_store_too(shards: Path, s3: Proxy, tmp_path: Path) -> None:
     url = f"s3://{BUCKET}/{tmp_path.name}"
     for path in shards.glob("*.tar"):
         ObjectStore(url).put(path.name, path.read_bytes())
@@ -197,9 +195,7 @@ def train(arguments: list[str], *notice: NoticeAt) -> bool:
 
 
 @pytest.mark.parametrize("depth", [18, pytest.param(50, marks=pytest.mark.ranks)])
-def test_a_resnet_resumes_in_the_middle_of_an_epoch_to_the_bit(
-    tmp_path: Path, folders: Path, shards: Path, depth: int
-) -> None:
+def test_a_resnet_resumes_within_an_epoch(tmp_path: Path, folders: Path, shards: Path, depth: int) -> None:
     values = {"model.depth": depth, "model.dropout": 0.1, "data.batch_size_per_rank": 8, "steps": 4}
     train(resnet(tmp_path / "whole", folders, **values))
     assert not train(resnet(tmp_path / "parted", folders, **values), NoticeAt(2))

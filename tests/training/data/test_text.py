@@ -131,9 +131,7 @@ def test_an_epoch_reads_every_token_once_and_targets_follow_their_inputs(shards:
     assert torch.equal(later.take(torch.tensor([0])).inputs, everything.inputs[3:4])
 
 
-def test_a_store_gives_the_same_windows_and_is_requested_once_per_shard(
-    shards: Path, s3: Proxy, tmp_path: Path
-) -> None:
+def test_a_store_gives_the_same_by_a_request_per_shard(shards: Path, s3: Proxy, tmp_path: Path) -> None:
     from trainyard_train.checkpointing.object_store import ObjectStore
 
     url = f"s3://{BUCKET}/{tmp_path.name}"
@@ -260,9 +258,7 @@ BOTH_KINDS = {"two stages of two tensor ranks"}
         for name, values in MESHES.items()
     ],
 )
-def test_a_gpt_on_four_ranks_in_any_mesh_equals_one_process(
-    tmp_path: Path, shards: Path, values: dict[str, Any]
-) -> None:
+def test_a_gpt_on_any_mesh_equals_one_process(tmp_path: Path, shards: Path, values: dict[str, Any]) -> None:
     train(gpt(tmp_path / "alone", shards, steps=20))
     data_ranks = 4 // values.get("parallel.tensor", 1) // values.get("parallel.pipeline", 1)
     batch = {"data.batch_size_per_rank": 16 // data_ranks}
@@ -288,9 +284,7 @@ def test_every_wrong_shard_is_named(shards: Path, tmp_path: Path) -> None:
     assert "shard-00001.bin has 3 bytes" in text
 
 
-def test_tokens_outside_the_vocabulary_too_little_text_and_no_index_are_reported(
-    shards: Path, tmp_path: Path
-) -> None:
+def test_wrong_tokens_too_little_text_and_no_index_are_reported(shards: Path, tmp_path: Path) -> None:
     folder = harmed(shards, tmp_path)
     tokens = np.fromfile(folder / "shard-00000.bin", dtype=np.uint16)
     tokens[5] = 50_000
@@ -386,20 +380,12 @@ def test_shards_without_a_type_are_of_uint16(shards: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"dtype": "uint16"},
-            r"dtype: got uint16 for a vocabulary of 128256; allowed",
-        ),
-        (
-            {"dtype": "uint16", "vocabulary": 9},
-            r"0\.bin has 1200 bytes; .* says 600; .*correct dtype",
-        ),
+        ({"dtype": "uint16"}, r"dtype: got uint16 for a vocabulary of 128256; allowed"),
+        ({"dtype": "uint16", "vocabulary": 9}, r"0\.bin has 1200 bytes; .* says 600; .*correct dtype"),
         ({"dtype": "int8"}, r"index\.json: dtype: got 'int8'; allowed: uint16 or uint32"),
     ],
 )
-def test_tokens_of_another_size_than_in_the_index_are_refused(
-    tmp_path: Path, changed: dict[str, object], message: str
-) -> None:
+def test_tokens_of_another_size_are_refused(tmp_path: Path, changed: dict[str, object], message: str) -> None:
     large_tokens(tmp_path)
     index = json.loads((tmp_path / INDEX).read_text())
     (tmp_path / INDEX).write_text(json.dumps({**index, **changed}))

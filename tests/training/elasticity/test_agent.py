@@ -185,9 +185,7 @@ def test_ranks_that_never_arrived_are_not_failed_ranks(tmp_path: Path) -> None:
     assert notes(tmp_path, 0) == ["came"]
 
 
-def test_a_rank_that_fails_after_each_restart_is_a_failure_of_the_node(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rank_that_always_fails_fails_the_node(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Else the survivors of a node that always fails would make all nodes restart for ever."""
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=2) == 1
     assert len(notes(tmp_path, 0)) == 3
@@ -264,9 +262,7 @@ def test_a_rank_that_continues_in_time_has_not_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("stalled", "code"), [(True, 76), (False, 128 + signal.SIGABRT)])
-def test_a_rank_that_nccls_watchdog_ends_is_a_failed_peer_and_no_crash(
-    tmp_path: Path, stalled: bool, code: int
-) -> None:
+def test_a_rank_that_nccls_watchdog_ends_is_a_failed_peer(tmp_path: Path, stalled: bool, code: int) -> None:
     def work(_folder: Path, _: float) -> int:
         faulthandler.disable()  # pytest's
         RankStatus.from_environment().write(stalled=stalled)
@@ -276,9 +272,7 @@ def test_a_rank_that_nccls_watchdog_ends_is_a_failed_peer_and_no_crash(
 
 
 @pytest.mark.parametrize(("saves", "attempts"), [([0, 0, 0, 0, 0], 3), ([10, 10, 20, 20, 20], 5)])
-def test_restarts_are_counted_since_the_last_newer_checkpoint(
-    tmp_path: Path, saves: list[int], attempts: int
-) -> None:
+def test_restarts_count_since_a_newer_checkpoint(tmp_path: Path, saves: list[int], attempts: int) -> None:
     """With two restarts; the first attempt's checkpoint is the one that it resumed from, or its first."""
 
     def work(folder: Path, _: float) -> int:
@@ -290,9 +284,7 @@ def test_restarts_are_counted_since_the_last_newer_checkpoint(
     assert len(notes(tmp_path, 0)) == attempts
 
 
-def test_an_exception_that_nobody_caught_is_a_failure(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_exception_nobody_caught_is_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def work(_folder: Path, _timeout: float) -> int:
         raise KeyError("surprise")
 

@@ -227,9 +227,7 @@ def test_no_rank_that_has_an_agent_is_taken_for_dead_for_its_silence(
     assert len(begun) == threads
 
 
-def test_the_agent_learns_what_is_saved_and_that_work_does_not_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_agent_learns_what_is_saved_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = RankStatuses.create(2)
     monkeypatch.setenv(AGENT, memory.environment(1)[AGENT])
     alone = RankGroup(tmp_path, monkeypatch, size=1)
@@ -244,9 +242,7 @@ def test_the_agent_learns_what_is_saved_and_that_work_does_not_end(
     assert memory.saved_step == 20
 
 
-def test_a_process_that_was_stopped_for_a_while_has_not_hung(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_was_stopped_has_not_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = RankGroup(tmp_path, monkeypatch, size=1)
     alone.begin(0, "step", 1)
     alone.now += 100_000
@@ -274,9 +270,7 @@ def test_a_disk_that_hangs_does_not_prevent_stacks_on_stderr_nor_the_exit(
 
 
 @pytest.mark.ranks
-def test_one_process_whose_data_hangs_in_an_evaluation_reports_where_and_ends(
-    tmp_path: Path,
-) -> None:
+def test_one_process_whose_data_hangs_in_an_evaluation_reports_where_and_ends(tmp_path: Path) -> None:
     """The third evaluation never ends."""
     program = f"""
 import threading
@@ -300,9 +294,7 @@ train.main({[*settings(tmp_path, evaluate_every=1, **{"timeouts.stall": 1, "time
 
 
 @pytest.mark.ranks
-def test_after_a_stall_the_stacks_of_all_ranks_are_written_and_the_run_continues(
-    tmp_path: Path,
-) -> None:
+def test_after_a_stall_the_stacks_of_all_ranks_are_written_and_the_run_continues(tmp_path: Path) -> None:
     limits = ["--set", "timeouts.stall=2", "--set", "timeouts.silence=60"]
     ranks = start(2, [*settings(tmp_path, pace_seconds=0.2), *limits])
     ranks.until(lambda: reached(tmp_path, 4))

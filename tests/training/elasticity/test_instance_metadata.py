@@ -88,10 +88,7 @@ def test_aws_reports_an_interruption_to_clients_with_a_token(cloud: FakeMetadata
 def test_gcp_reports_preemption_and_maintenance_that_ends_the_machine(cloud: FakeMetadataService) -> None:
     gcp = Gcp(Metadata(cloud.base))
     instance = "/computeMetadata/v1/instance"
-    cloud.answers = {
-        f"{instance}/preempted": (200, "FALSE"),
-        f"{instance}/maintenance-event": (200, "NONE"),
-    }
+    cloud.answers = {f"{instance}/preempted": (200, "FALSE"), f"{instance}/maintenance-event": (200, "NONE")}
     assert gcp.notice() == ""
     cloud.answers[f"{instance}/maintenance-event"] = (200, "MIGRATE_ON_HOST_MAINTENANCE")
     assert gcp.notice() == "", "a machine that moves goes on"
@@ -180,9 +177,7 @@ def test_a_preemption_notice_of_the_cloud_saves_and_exits(
 
 
 @pytest.mark.ranks
-def test_a_run_that_is_to_ask_aws_exits_with_the_code_for_a_retry(
-    cloud: FakeMetadataService, tmp_path: Path
-) -> None:
+def test_a_run_that_asks_aws_exits_with_a_retrys_code(cloud: FakeMetadataService, tmp_path: Path) -> None:
     settings = [f"run_dir={tmp_path}", "notices=aws", "steps=2000", "pace_seconds=0.05", "timeouts.leave=60"]
     command = [
         sys.executable,

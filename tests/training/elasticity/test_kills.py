@@ -29,12 +29,7 @@ from trainyard_train.trainer import FINAL
 __all__ = ["s3"]
 KILLS = 10
 """Kills of one run."""
-EVERY_STEP = {
-    "steps": 200,
-    "checkpoint.every_steps": 1,
-    "checkpoint.keep_last": 2,
-    "model.dropout": 0.2,
-}
+EVERY_STEP = {"steps": 200, "checkpoint.every_steps": 1, "checkpoint.keep_last": 2, "model.dropout": 0.2}
 LONG_TIMEOUTS = {"restarts": KILLS, "timeouts.rejoin": TIMEOUT_SECONDS, "timeouts.store": 2}
 LONGEST_LIFE = 40
 """Steps after which the ranks wait for the next kill, so that the run does not end before the last kill."""
@@ -202,9 +197,7 @@ def children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 @pytest.mark.ranks
-def test_when_torchruns_agent_is_killed_its_workers_end_and_the_next_start_changes_no_bit(
-    tmp_path: Path, undisturbed: str
-) -> None:
+def test_torchruns_killed_agent_ends_its_workers_and_changes_no_bit(tmp_path: Path, undisturbed: str) -> None:
     agent = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     command = [*agent, f"--master-port={free_port()}", "-m", "trainyard_train.train"]
     soon = EVERY_STEP | {"timeouts.silence": 8}

@@ -80,9 +80,7 @@ def test_a_rank_that_died_at_any_moment_resumes_from_memory_alone(
     assert TrainingRank(tmp_path, rank_of(descriptors)).load() == (2, 0)
 
 
-def test_ranks_that_fail_again_and_again_overwrite_nothing_that_is_committed(
-    tmp_path: Path, descriptors: tuple[int, ...]
-) -> None:
+def test_ranks_that_fail_overwrite_nothing_committed(tmp_path: Path, descriptors: tuple[int, ...]) -> None:
     TrainingRank(tmp_path, rank_of(descriptors)).save(1)
     damage(tmp_path, 1)
     for _ in range(4):
@@ -91,9 +89,7 @@ def test_ranks_that_fail_again_and_again_overwrite_nothing_that_is_committed(
         rank.capture(2)
 
 
-def test_memory_of_an_older_step_is_not_taken_for_the_newest(
-    tmp_path: Path, descriptors: tuple[int, ...]
-) -> None:
+def test_memory_of_an_older_step_is_not_the_newest(tmp_path: Path, descriptors: tuple[int, ...]) -> None:
     TrainingRank(tmp_path, rank_of(descriptors)).save(1)
     TrainingRank(tmp_path, NodeMemory()).save(2)  # as on another node
     step, from_store = TrainingRank(tmp_path, rank_of(descriptors)).load()
@@ -102,9 +98,7 @@ def test_memory_of_an_older_step_is_not_taken_for_the_newest(
 
 
 @pytest.mark.parametrize("at", [20, 2000])
-def test_what_was_altered_in_memory_is_read_from_the_store(
-    tmp_path: Path, descriptors: tuple[int, ...], at: int
-) -> None:
+def test_altered_memory_is_read_from_the_store(tmp_path: Path, descriptors: tuple[int, ...], at: int) -> None:
     """A bit of the header, or of a block."""
     TrainingRank(tmp_path, rank_of(descriptors)).save(1)
     byte = os.pread(descriptors[0], 1, at)
@@ -114,9 +108,7 @@ def test_what_was_altered_in_memory_is_read_from_the_store(
     assert from_store > 8000
 
 
-def test_all_ranks_of_a_node_find_what_each_has_captured(
-    tmp_path: Path, descriptors: tuple[int, ...]
-) -> None:
+def test_all_ranks_of_a_node_find_what_each_captured(tmp_path: Path, descriptors: tuple[int, ...]) -> None:
     """Under DDP each rank needs what the others wrote."""
     TrainingRank(tmp_path, rank_of(descriptors)).save(1)
     damage(tmp_path, 1)
@@ -126,9 +118,7 @@ def test_all_ranks_of_a_node_find_what_each_has_captured(
 @pytest.mark.parametrize(
     ("limit_mib", "files"), [(7.9, 2), (4, 2), (3.9, 1), (2, 1), (1.9, 0), (0, 0), (None, 2)]
 )
-def test_a_limit_counts_all_files_of_the_node(
-    descriptors: tuple[int, ...], limit_mib: float | None, files: int
-) -> None:
+def test_a_limit_counts_all_files(descriptors: tuple[int, ...], limit_mib: float | None, files: int) -> None:
     """Each of two ranks captures 1 MiB."""
     memory = rank_of(descriptors, 0, None if limit_mib is None else limit_mib / 1024)
     for _ in range(3):

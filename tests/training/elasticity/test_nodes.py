@@ -99,9 +99,7 @@ def test_three_nodes_continue_after_each_failure_in_time_and_no_bit_is_changed(t
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("killed", [0, 2])
-def test_when_a_node_is_not_replaced_the_others_exit_so_that_the_job_restarts_all(
-    tmp_path: Path, killed: int
-) -> None:
+def test_when_a_node_is_not_replaced_the_others_exit_for_a_restart(tmp_path: Path, killed: int) -> None:
     collective = 120
     with started(3, settings(tmp_path, **PACED | {"timeouts.collective": collective})) as nodes:
         nodes.until(lambda: reached(tmp_path, 3))

@@ -61,9 +61,7 @@ def test_nccls_watchdog_writes_its_collectives_where_stacks_are_unless_set_other
     }
 
 
-def test_deterministic_algorithms_and_cublas_are_set_for_a_run_and_reset_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_deterministic_algorithms_and_cublas_are_set_for_a_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     with startup.deterministic():
         assert torch.are_deterministic_algorithms_enabled()

@@ -63,11 +63,7 @@ class Forks:
         self._process = subprocess.Popen(command, env=environment, text=True, bufsize=1, **pipes)
 
     def start(
-        self,
-        program: Path,
-        arguments: Sequence[str],
-        log: Path,
-        variables: Mapping[str, str] | None = None,
+        self, program: Path, arguments: Sequence[str], log: Path, variables: Mapping[str, str] | None = None
     ) -> ForkedProgram:
         """Run a program in its folder; its output is appended to a log."""
         assert self._process.stdin

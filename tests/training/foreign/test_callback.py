@@ -163,18 +163,14 @@ def test_a_second_callback_is_refused(tmp_path: Path, forks: Forks) -> None:
         ),
     ],
 )
-def test_lightning_takes_one_callback_and_no_run_beside_it(
-    tmp_path: Path, forks: Forks, number: str, message: str
-) -> None:
+def test_lightning_takes_one_callback_alone(tmp_path: Path, forks: Forks, number: str, message: str) -> None:
     code, line = end_of(forks, IN_LIGHTNING, tmp_path, number)
     assert code == 2
     assert line.startswith("training: " + message.format(run=tmp_path / "run"))
 
 
 @pytest.mark.ranks
-def test_a_trainer_that_is_killed_in_an_evaluation_stops_as_early_as_one_that_is_not(
-    tmp_path: Path, forks: Forks
-) -> None:
+def test_a_trainer_killed_in_an_evaluation_stops_as_early_as_another(tmp_path: Path, forks: Forks) -> None:
     assert end_of(forks, STOPS_EARLY, tmp_path, "1")[0] == -signal.SIGKILL
     assert end_of(forks, STOPS_EARLY, tmp_path, "0") == (0, "stopped at 5 of 4")
 
@@ -187,9 +183,7 @@ def test_what_a_lightning_module_adds_to_a_checkpoint_is_restored(tmp_path: Path
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("batch", ["12", "8"], ids=["within an epoch", "at its beginning"])
-def test_lightnings_metrics_of_an_epoch_are_the_same_after_a_kill(
-    tmp_path: Path, forks: Forks, batch: str
-) -> None:
+def test_lightnings_metrics_of_an_epoch_survive_a_kill(tmp_path: Path, forks: Forks, batch: str) -> None:
     (tmp_path / "other").mkdir()
     undisturbed = end_of(forks, EPOCH_METRICS, tmp_path / "other", "-1")
     assert undisturbed[1].startswith("ended 16.0 with [('late', 8.0), ")

@@ -68,9 +68,7 @@ def ask(address: str, path: str, **query: Any) -> Any:
 
 @pytest.mark.soak
 @pytest.mark.ranks
-def test_a_server_has_one_run_of_both_attempts_and_each_step_once(
-    tmp_path: Path, server: str, forks: Forks
-) -> None:
+def test_a_server_has_one_run_with_each_step_once(tmp_path: Path, server: str, forks: Forks) -> None:
     program, log = tmp_path / "program.py", tmp_path / "log"
     program.write_text(ATTEMPTS)
     run = tmp_path / "run"

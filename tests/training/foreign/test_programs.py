@@ -104,9 +104,7 @@ def undisturbed(
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.file)
-def test_a_program_is_what_its_wheel_ships_and_the_patch_is_short(
-    program: WheelProgram, tmp_path: Path
-) -> None:
+def test_a_program_is_what_its_wheel_has_and_a_short_patch(program: WheelProgram, tmp_path: Path) -> None:
     found = {each.name: each.version for each in distributions(path=[str(PACKAGES)])}
     assert (found[program.wheel], program.original_sha256()) == (program.version, program.sha256)
     one, other = tmp_path / "original", tmp_path / "patched"

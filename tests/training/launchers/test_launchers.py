@@ -35,9 +35,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run(2, settings(tmp_path_factory.mktemp("undisturbed")))
 
 
-def test_two_ranks_equal_one_rank_of_twice_the_batch_in_gradients_and_after_fifty_steps(
-    tmp_path: Path,
-) -> None:
+def test_two_ranks_equal_one_of_twice_the_batch_in_gradients_and_after_fifty_steps(tmp_path: Path) -> None:
     common = {
         "model.name": "convnet",
         "model.dropout": 0,
@@ -79,9 +77,7 @@ def test_when_any_rank_has_a_preemption_notice_all_save_the_same_step_and_exit(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_kills_without_preemption_notice_at_random_moments_change_no_bit(
-    tmp_path: Path, undisturbed: str, seed: int
-) -> None:
+def test_kills_without_notice_at_random_change_no_bit(tmp_path: Path, undisturbed: str, seed: int) -> None:
     chance = random.Random(seed)
     committed = 0
     for attempt in (1, 2):
@@ -106,9 +102,7 @@ def test_under_torchrun_the_weights_are_the_same(tmp_path: Path, undisturbed: st
     assert sha256(tmp_path) == undisturbed
 
 
-def test_under_mpirun_the_weights_are_the_same_also_after_a_preemption_notice(
-    tmp_path: Path, undisturbed: str
-) -> None:
+def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Path, undisturbed: str) -> None:
     package = importlib.util.find_spec("mpi4py")
     assert package
     assert package.origin

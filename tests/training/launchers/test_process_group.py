@@ -42,9 +42,7 @@ class Mpi(ModuleType):
 
 
 @pytest.mark.parametrize("backend", ["auto", "mpi"])
-def test_mpi_ends_at_once_unless_it_carries_the_collectives(
-    monkeypatch: pytest.MonkeyPatch, backend: Backend
-) -> None:
+def test_mpi_ends_unless_it_has_the_collectives(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
     library, package = Mpi("mpi4py.MPI"), ModuleType("mpi4py")
     package.MPI = library  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mpi4py", package)

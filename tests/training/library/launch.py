@@ -54,11 +54,7 @@ def run(program: Program, world_size: int, run_dir: Path, settings: Mapping[str,
 
 
 def _main(
-    program: Program,
-    environment: Mapping[str, str],
-    run_dir: Path,
-    settings: Mapping[str, Any],
-    log: Path,
+    program: Program, environment: Mapping[str, str], run_dir: Path, settings: Mapping[str, Any], log: Path
 ) -> None:
     os.environ.update(environment)
     os.dup2(os.open(log, os.O_WRONLY), sys.stderr.fileno())

@@ -115,9 +115,7 @@ def _in_second_pass(kind: type[Any]) -> tuple[list[list[int]], list[list[int]]]:
 
 
 @pytest.mark.parametrize("kind", [Buckets, Shard])
-def test_a_sampler_with_its_own_generator_and_count_repeats_its_order(
-    kind: type[Sampler[list[int]]],
-) -> None:
+def test_a_sampler_with_its_own_generator_and_count_repeats_its_order(kind: type[Sampler[list[int]]]) -> None:
     continued, resumed = _in_second_pass(kind)
     assert resumed == continued
 

@@ -124,9 +124,7 @@ def test_an_export_has_all_that_was_tracked_and_can_be_imported(
     assert_same(states(fresh), states(objects))
 
 
-def test_an_optimizer_takes_its_exported_state_by_pytorchs_own_means(
-    saved: tuple[Path, Parts], tmp_path: Path
-) -> None:
+def test_an_optimizer_takes_exported_state_by_pytorch(saved: tuple[Path, Parts], tmp_path: Path) -> None:
     run_dir, objects = saved
     export_checkpoint(run_dir, "torch", tmp_path / "out.pt", only=["optimizer"])
     found = torch.load(tmp_path / "out.pt", weights_only=True)["optimizer"]
@@ -135,9 +133,7 @@ def test_an_optimizer_takes_its_exported_state_by_pytorchs_own_means(
     assert_same(states(fresh)["optimizer"], states(objects)["optimizer"])
 
 
-def test_weights_become_safetensors_with_an_index_and_come_back(
-    saved: tuple[Path, Parts], tmp_path: Path
-) -> None:
+def test_weights_become_safetensors_and_come_back(saved: tuple[Path, Parts], tmp_path: Path) -> None:
     run_dir, objects = saved
     export_checkpoint(run_dir, "hf", tmp_path / "one")
     export_checkpoint(run_dir, "hf", tmp_path / "many", shard_bytes=200)

@@ -86,9 +86,7 @@ def assert_resumes_exactly(
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_preemption_notice_ends_an_evaluation_and_saves_the_step_before(
-    tmp_path: Path, inside: bool
-) -> None:
+def test_a_preemption_notice_ends_an_evaluation_and_saves_the_last_step(tmp_path: Path, inside: bool) -> None:
     run = Run(tmp_path, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=1000)
     seen = []
 

@@ -405,18 +405,13 @@ class Opaque:
         ({"extra": [nn.Linear(1, 1)]}, r"extra\.0: got a .*Linear, .*; allowed: the object tracked under"),
         ({"extra": {"a": defaultdict(lambda: 3)}}, r"extra\.a: got a defaultdict of <lambda>, which cannot"),
         ({"extra": {"a.b": torch.ones(1), "a": {"b": torch.ones(1)}}}, r"extra\.a\.b: two tensors have this"),
-        (
-            {"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(2))])},
-            r"shape \(2,\) that is in no",
-        ),
+        ({"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(2))])}, r"shape \(2,\) that is in no"),
         ({"model": nn.LazyLinear(3)}, r"model\.weight: got a parameter of a lazy module, which has no shape"),
         ({"extra": torch.ones(2, device="meta")}, r"extra: got a tensor on the meta device"),
         ({"extra": torch.eye(2).to_sparse()}, r"extra: got a torch.sparse_coo tensor"),
     ],
 )
-def test_what_cannot_be_saved_is_refused_by_its_name(
-    tmp_path: Path, objects: dict[str, object], message: str
-) -> None:
+def test_what_cannot_be_saved_is_named(tmp_path: Path, objects: dict[str, object], message: str) -> None:
     """It is refused before the first step, not when the first checkpoint is due."""
     with pytest.raises(ConfigError, match=message):
         run_of_one_rank(tmp_path, **objects).load()
@@ -439,19 +434,10 @@ def test_a_second_object_of_a_name_is_refused_and_so_is_a_late_model_or_loader(t
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"model": nn.Linear(3, 4)},
-            r"model\.weight: .* float32 \(2, 3\), the model float32 \(4, 3\)",
-        ),
+        ({"model": nn.Linear(3, 4)}, r"model\.weight: .* float32 \(2, 3\), the model float32 \(4, 3\)"),
         ({"model": nn.Linear(3, 2, bias=False)}, r"model\.bias: only in the checkpoint"),
-        (
-            {"model": nn.Linear(3, 2).double()},
-            r"model\.bias: .* float32 \(2,\), the model float64",
-        ),
-        (
-            {"model": nn.Linear(3, 2), "ema": {}},
-            r"ema: .* nothing of this name, the run tracks state",
-        ),
+        ({"model": nn.Linear(3, 2).double()}, r"model\.bias: .* float32 \(2,\), the model float64"),
+        ({"model": nn.Linear(3, 2), "ema": {}}, r"ema: .* nothing of this name, the run tracks state"),
         ({}, r"model: the checkpoint has module of this name, the run tracks nothing"),
     ],
 )

@@ -21,9 +21,7 @@ class Terminal(io.StringIO):
         return re.split(r"[\r\n]+", self.getvalue().strip())[-1]
 
 
-def test_a_run_on_a_terminal_shows_its_steps_loss_accuracy_and_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_on_a_terminal_shows_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, again = Terminal(), Terminal()
     monkeypatch.setattr(sys, "stderr", first)
     assert not train(configure(tmp_path), NoticeAt(11))
@@ -34,9 +32,7 @@ def test_a_run_on_a_terminal_shows_its_steps_loss_accuracy_and_checkpoints(
     assert re.search(r"100%.* 24/24 .*saved 24", again.last)
 
 
-def test_a_run_whose_output_is_a_file_shows_no_bar(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_with_output_to_a_file_has_no_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(configure(tmp_path))
     assert capsys.readouterr().err == ""
 

@@ -194,9 +194,7 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
         train(configure(tmp_path, export={"mlflow": "http://127.0.0.1:1"}))
 
 
-def test_a_package_that_conflicts_with_the_others_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_conflicts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class VersionError(Exception):
         """The error that protobuf raises."""
 
@@ -223,9 +221,7 @@ def test_a_sink_of_this_process_that_fails_is_reported_once_and_costs_no_step(
     assert capsys.readouterr().err.count("export.prometheus_port: metrics cannot be exported: no room") == 1
 
 
-def test_a_sink_that_fails_is_reported_once_and_costs_no_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_sink_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(line: dict[str, Any]) -> None:
         raise OSError("no route")
 

@@ -59,9 +59,7 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
         ({"scaling": "none"}, 64, ""),
     ],
 )
-def test_a_scaling_rule_that_no_publication_supports_here_is_warned_of(
-    values: dict[str, object], k: float, warning: str
-) -> None:
+def test_a_scaling_rule_without_publication_warns(values: dict[str, object], k: float, warning: str) -> None:
     found = scaling_warnings(OptimConfig.model_validate({"reference_batch_size": 64, **values}), int(64 * k))
     assert len(found) == bool(warning)
     assert re.search(warning, "".join(found))

@@ -147,9 +147,7 @@ def _meet(
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_rank_that_cannot_use_its_gpus_ends_with_the_reason_before_its_first_step(
-    tmp_path: Path, library: Path, name: str
-) -> None:
+def test_a_rank_that_cannot_use_its_gpus_ends_with_reasons(tmp_path: Path, library: Path, name: str) -> None:
     fault = FAULTS[name]
     code, output = start(fault, tmp_path, {}, library)
     assert (code, "Traceback" in output) == (2, False), output

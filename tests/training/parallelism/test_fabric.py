@@ -61,9 +61,7 @@ def verdict_of(monkeypatch: pytest.MonkeyPatch, gigabytes: float, backend: str, 
     return found.verdict
 
 
-def test_a_fabric_that_exists_and_is_not_in_use_is_reported(
-    monkeypatch: pytest.MonkeyPatch, devices: Path
-) -> None:
+def test_a_fabric_that_is_not_in_use_is_reported(monkeypatch: pytest.MonkeyPatch, devices: Path) -> None:
     slow = verdict_of(monkeypatch, 1.2, "nccl", TWO_NODES)
     assert "not in use: 1.2 of 50.0 GB/s" in slow
     assert "NCCL_DEBUG=INFO" in slow

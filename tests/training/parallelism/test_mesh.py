@@ -23,9 +23,7 @@ from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
         (OSError("No space left on device"), False),
     ],
 )
-def test_a_failed_peer_is_distinguished_from_an_error_of_this_rank(
-    error: Exception, peer_failed: bool
-) -> None:
+def test_a_failed_peer_is_distinguished_from_an_own_error(error: Exception, peer_failed: bool) -> None:
     assert is_peer_failure(error) is peer_failed
 
 
@@ -92,9 +90,7 @@ def test_others_wait_for_rank_0_but_not_after_it_failed(monkeypatch: pytest.Monk
     assert waited == [["reached"], ["never"]]
 
 
-def test_a_rank_that_refuses_waits_for_all_but_not_for_one_that_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rank_that_refuses_waits_for_all_but_not_for_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
     store = dist.HashStore()
     first, second, third = (Mesh(rank, 3, torch.device("cpu"), "node", store) for rank in range(3))
     with ThreadPoolExecutor() as pool:

@@ -107,9 +107,7 @@ def test_lower_precision_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, 
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_lower_precision_under_fsdp_is_its_own_policy_and_learns_the_same(
-    tmp_path: Path, precision: str
-) -> None:
+def test_lower_precision_under_fsdp_is_its_policy_and_learns_as_well(tmp_path: Path, precision: str) -> None:
     values = {"strategy": "fsdp", "steps": 60, "evaluate_every": 60, "data.batch_size_per_rank": 32}
     run(2, settings(tmp_path / "full", **values))
     run(2, settings(tmp_path / "low", **values, precision=precision))
@@ -122,12 +120,9 @@ def test_lower_precision_under_fsdp_is_its_own_policy_and_learns_the_same(
 
 
 @pytest.mark.parametrize(
-    "values",
-    [{}, {"parallel": {"shard": 1}}, {"precision": "bfloat16", "accumulate": 2, "recompute": True}],
+    "values", [{}, {"parallel": {"shard": 1}}, {"precision": "bfloat16", "accumulate": 2, "recompute": True}]
 )
-def test_fsdp_of_one_process_without_a_launcher_trains_as_ddp_of_one(
-    tmp_path: Path, values: dict[str, Any]
-) -> None:
+def test_fsdp_of_one_process_without_launcher_trains_as_ddp(tmp_path: Path, values: dict[str, Any]) -> None:
     sharded = configure(tmp_path / "fsdp", **values, strategy="fsdp")
     assert not train_alone(sharded, NoticeAt(7))
     assert train_alone(sharded)
@@ -225,9 +220,7 @@ IN_OTHERS = {"four tensor ranks", "fsdp"}
         for name, values in MESHES.items()
     ],
 )
-def test_four_ranks_in_any_mesh_equal_one_process(
-    tmp_path: Path, alone: Path, values: dict[str, Any]
-) -> None:
+def test_four_ranks_of_any_mesh_are_one_process(tmp_path: Path, alone: Path, values: dict[str, Any]) -> None:
     data_ranks = 4 // values.get("parallel.tensor", 1) // values.get("parallel.pipeline", 1)
     batch = {"data.batch_size_per_rank": 32 // data_ranks}
     arguments = settings(tmp_path, **COMMON | values | batch)
@@ -253,9 +246,7 @@ def test_four_ranks_in_any_mesh_equal_one_process(
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
-    "values",
-    [{}, {"strategy": "fsdp"}, {"parallel.pipeline": 2}],
-    ids=["ddp", "fsdp", "stages"],
+    "values", [{}, {"strategy": "fsdp"}, {"parallel.pipeline": 2}], ids=["ddp", "fsdp", "stages"]
 )
 def test_ranks_without_remaining_samples_count_for_nothing_in_an_evaluation(
     tmp_path: Path, values: dict[str, Any]
@@ -341,9 +332,7 @@ def test_every_stage_has_weights_and_every_layer_one_stage(weights: list[int], d
         ({"parallel.tensor": 2, "strategy": "ddp", "parallel.pipeline": 3}, "got 2 ranks"),
     ],
 )
-def test_ranks_that_do_not_fit_the_mesh_are_reported(
-    tmp_path: Path, values: dict[str, Any], message: str
-) -> None:
+def test_ranks_that_fit_no_mesh_are_reported(tmp_path: Path, values: dict[str, Any], message: str) -> None:
     ends = start(2, settings(tmp_path, **values)).wait()
     assert [code for code, _ in ends] == [2, 2]
     assert all(message in output for _, output in ends)

@@ -205,9 +205,7 @@ def tf_job(*types: str) -> Manifest:
         (tf_job("Worker", "Helper"), "tfReplicaSpecs"),
     ],
 )
-def test_the_queue_counts_all_pods_that_a_jobs_operator_creates(
-    server: BareServer, asked: Manifest, message: str
-) -> None:
+def test_the_queue_counts_all_pods_of_an_operator(server: BareServer, asked: Manifest, message: str) -> None:
     """Operators accept forms of jobs that Kueue does not read, and would admit without accelerators."""
     answer = server.refusal(asked)
     assert (message in answer) and bool(answer) is bool(message), answer
@@ -313,9 +311,7 @@ def test_other_ways_to_devices_shared_files_and_the_nodes_disk_are_refused(
 
 
 @pytest.mark.parametrize(("characters", "sound"), [(120_000, True), (131_072, False)])
-def test_no_job_is_too_large_for_the_queue_to_change_it(
-    server: BareServer, characters: int, sound: bool
-) -> None:
+def test_no_job_is_too_large_for_the_queue(server: BareServer, characters: int, sound: bool) -> None:
     """The store keeps at most 1.5 MiB: an object that is near could be neither suspended nor preempted."""
     for asked in (job(annotations={"text": "x" * characters}), job(env=seen("TEXT", "x" * characters))):
         answer = server.refusal(asked)
@@ -444,18 +440,14 @@ def test_a_refusal_has_another_reason_than_a_missing_right(server: BareServer) -
         ("MY_REGION", "us-east-1", True),
     ],
 )
-def test_regions_and_endpoints_are_within_the_residency(
-    server: BareServer, name: str, value: str, sound: bool
-) -> None:
+def test_regions_and_endpoints_are_resident(server: BareServer, name: str, value: str, sound: bool) -> None:
     expected = "" if sound else "data of this stack may be in eu"
     env = seen(name, value)
     for answer in (refusal(server, pod(env=env)), server.refusal(job(env=env))):
         assert (expected in answer) and (bool(answer) is not sound), answer
 
 
-def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported(
-    server: BareServer,
-) -> None:
+def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported(server: BareServer) -> None:
     """CoreWeave's preemption notice is 420 s, of which a quarter is the margin."""
     for seconds, sound in (("60", True), ("315", True), ("316", False), ("soon", False)):
         answer = server.refusal(job(annotations={names.CHECKPOINT_ANNOTATION: seconds}))
@@ -463,9 +455,7 @@ def test_a_checkpoint_fits_into_the_preemption_notice_where_its_time_is_reported
         assert sound or "default=315" in answer
 
 
-def test_the_job_that_stages_a_teams_datasets_is_admitted_as_the_teams(
-    server: BareServer, found: Plan
-) -> None:
+def test_the_job_that_stages_datasets_is_admitted_as_the_teams(server: BareServer, found: Plan) -> None:
     [staging] = [each for each in found.named("Job").values() if each["metadata"]["namespace"] == TEAM]
     assert server.refusal(staging) == ""
     spec = {**staging["spec"]["template"]["spec"], "nodeSelector": {names.POOL_LABEL: "spot"}}

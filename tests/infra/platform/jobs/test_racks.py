@@ -80,9 +80,7 @@ def test_each_team_has_a_domain_whose_template_its_pods_claim(plans: Mapping[str
         assert list(fabric_lint.pod(pod, 16, fabric)) == []
 
 
-def test_the_clique_is_a_level_above_the_host_for_racks_and_for_no_other_machine(
-    plans: Mapping[str, Plan], target: str
-) -> None:
+def test_the_clique_is_a_level_above_the_host_for_racks_alone(plans: Mapping[str, Plan], target: str) -> None:
     found = plans[target]
     levels = {
         name: [each["nodeLabel"] for each in topology["spec"]["levels"]]
@@ -118,9 +116,7 @@ def test_racks_on_spectrum_x_have_an_interface_of_the_pod_on_each_port(rendered:
     assert list(fabric_lint.pod(template["spec"], 16, "roce-coreweave-nvl72")) == []
 
 
-def test_on_premises_the_driver_is_installed_after_the_gpus_and_before_the_domains(
-    plans: Mapping[str, Plan],
-) -> None:
+def test_on_premises_the_driver_is_between_gpus_and_domains(plans: Mapping[str, Plan]) -> None:
     found = plans["onprem"]
     releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
     driver = releases["dra-driver-nvidia-gpu"]
@@ -195,9 +191,7 @@ def test_the_image_of_jobs_must_be_for_grace_and_for_the_system_nodes_too() -> N
     assert found.architectures == {stack.target.model_dump()["training_image"]: ("amd64", "arm64")}
 
 
-def test_nic_drivers_are_needed_for_the_architectures_of_both_kinds_of_machines(
-    plans: Mapping[str, Plan],
-) -> None:
+def test_nic_drivers_are_needed_for_both_architectures(plans: Mapping[str, Plan]) -> None:
     images = plans["onprem"].named("NetworkOperator")["racks-network-operator"]["images"]
     drivers = [each.rpartition("-")[2] for each in images if "doca-driver" in each]
     assert drivers == ["amd64", "arm64"]

@@ -121,9 +121,7 @@ def test_an_image_that_has_all_files_of_its_fabric_passes(root: ContainerRoot, f
 
 
 @pytest.mark.parametrize("fabric", KINDS)
-def test_an_image_and_a_pod_with_nothing_are_refused_with_all_that_is_missing(
-    root: ContainerRoot, fabric: str
-) -> None:
+def test_an_image_and_a_pod_with_nothing_are_told_all_they_lack(root: ContainerRoot, fabric: str) -> None:
     found, done = catalog.fabric(fabric), root.check(fabric)
     assert done.returncode == 1
     assert f"would train over TCP, on a pool with the fabric {fabric}:" in done.stderr
@@ -200,9 +198,7 @@ def test_a_variable_that_disables_the_network_is_refused(
         {"TRAINYARD_FABRIC": ""},
     ],
 )
-def test_a_job_that_overrides_it_or_has_one_node_passes(
-    root: ContainerRoot, variables: dict[str, str]
-) -> None:
+def test_a_job_that_overrides_it_or_has_1_node_passes(root: ContainerRoot, variables: dict[str, str]) -> None:
     done = root.check("ib-ndr", **variables)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -166,9 +166,7 @@ def test_a_launcher_waits_until_its_name_resolves(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("answers_at", "status", "tries"), [(1, 0, 1), (3, 0, 3), (9, 1, 4)])
-def test_a_pytorch_worker_waits_for_its_masters_name(
-    tmp_path: Path, answers_at: int, status: int, tries: int
-) -> None:
+def test_a_pytorch_worker_waits_for_a_name(tmp_path: Path, answers_at: int, status: int, tries: int) -> None:
     tool(tmp_path, "getent", f'[ "$(grep -c getent "{tmp_path}/calls")" -ge {answers_at} ]')
     tool(tmp_path, "sleep")
     text = program("wait_for_master.sh").replace("{{.MaxTries}}", "4").replace("{{.MasterAddr}}", "master-0")

@@ -12,9 +12,7 @@ from infra.stackfile.queue import TeamSpec
 from tests.infra.plan import TRAINING_ENV, Plan, plan
 
 
-def test_each_team_has_a_separate_shared_volume_and_the_environment_read_only(
-    local: Stack, local_plan: Plan
-) -> None:
+def test_each_team_has_a_shared_volume_and_the_environment_read_only(local: Stack, local_plan: Plan) -> None:
     claims, volumes = local_plan.named("PersistentVolumeClaim"), local_plan.named("PersistentVolume")
     for team in local.teams:
         namespace = names.team_namespace(team.name)
@@ -76,9 +74,7 @@ def test_the_stores_users_are_its_teams_which_cannot_create_buckets(local: Stack
         assert (found["secret"], found["role"]) == (client["AWS_SECRET_ACCESS_KEY"], "user")
 
 
-def test_another_generation_of_a_teams_keys_changes_no_others(
-    local: Stack, local_plan: Plan, rendered: Path
-) -> None:
+def test_a_new_generation_of_keys_changes_no_others(local: Stack, local_plan: Plan, rendered: Path) -> None:
     store = local.storage.object_store.model_copy(update={"key_generations": {"research": 2}})
     storage = local.storage.model_copy(update={"object_store": store})
     after = plan(local.model_copy(update={"storage": storage}), rendered)

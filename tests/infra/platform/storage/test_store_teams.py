@@ -119,9 +119,7 @@ OTHERS: dict[str, Callable[[Client], Any]] = {
 
 
 @pytest.mark.parametrize("attack", OTHERS)
-def test_nothing_of_another_team_or_of_the_bucket_is_a_teams(
-    store: str, research: Client, attack: str
-) -> None:
+def test_nothing_of_others_or_of_the_bucket_is_a_teams(store: str, research: Client, attack: str) -> None:
     theirs = {"Bucket": BUCKET, "Key": "checkpoints/platform/step-1"}
     root = client(store, "root", ROOT)
     root.put_object(**theirs, Body=b"theirs")

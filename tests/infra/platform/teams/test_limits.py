@@ -37,9 +37,7 @@ def test_a_quota_holds_the_stacks_limits_and_what_the_platform_uses(found: Plan)
     }
 
 
-def test_a_teams_quota_of_accelerators_is_the_most_that_its_queues_allow(
-    found: Plan, local_plan: Plan
-) -> None:
+def test_a_teams_quota_of_accelerators_is_what_its_queues_allow(found: Plan, local_plan: Plan) -> None:
     """Terminating pods count, although Kueue has freed their quota. The stack has 16 accelerators."""
     name = "requests.nvidia.com/gpu"
     hard = {team: found.named("ResourceQuota")[f"team-{team}/team"]["spec"]["hard"][name] for team in TEAMS}

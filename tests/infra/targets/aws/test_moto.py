@@ -128,9 +128,7 @@ def plugin(tmp_path: Path) -> Iterator[RunningPlugin]:
         yield plugin
 
 
-def test_every_resource_that_moto_has_passes_its_lifecycle_on_motos_server(
-    plans: list[Plan], plugin: RunningPlugin
-) -> None:
+def test_every_resource_of_moto_passes_its_lifecycle_there(plans: list[Plan], plugin: RunningPlugin) -> None:
     for found in plans:
         with MotoAccount("us-east-2") as account:
             life = Lifecycle(account, plugin)
@@ -201,11 +199,7 @@ def refusals(token: str, **inputs: object) -> str:
             {"name": "one", "strategy": "clutser"},
             "strategy: got 'clutser'; allowed are cluster, spread, partition",
         ),
-        (
-            "aws:kms/alias:Alias",
-            {"name": "training", "targetKeyId": UNKNOWN, "region": "us-east-2"},
-            "",
-        ),
+        ("aws:kms/alias:Alias", {"name": "training", "targetKeyId": UNKNOWN, "region": "us-east-2"}, ""),
         (
             "aws:eks/accessEntry:AccessEntry",
             {"clusterName": UNKNOWN, "principalArn": "arn:aws:iam::1:role/a", "type": 7},

@@ -24,9 +24,7 @@ def test_the_plan_of_the_aws_dev_stack_is_the_golden_one(dev_plan: Plan) -> None
     assert_golden(blocks_of(dev_plan), "aws-dev")
 
 
-def test_the_first_preview_lists_every_resource_that_up_makes(
-    aws: Stack, aws_plan: Plan, rendered: Path
-) -> None:
+def test_the_first_preview_lists_every_resource_of_up(aws: Stack, aws_plan: Plan, rendered: Path) -> None:
     preview = plan(aws, rendered, preview=True)
     assert [each.urn for each in preview.resources] == [each.urn for each in aws_plan.resources]
 

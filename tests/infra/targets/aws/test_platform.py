@@ -90,9 +90,7 @@ def test_the_break_glass_role_lasts_an_hour_and_requires_mfa_of_users(with_break
     assert "Condition" not in other
 
 
-def test_the_break_glass_role_has_an_access_entry_and_no_access_to_logs(
-    with_break_glass: Plan, aws_plan: Plan
-) -> None:
+def test_the_break_glass_role_has_an_access_entry_and_no_logs(with_break_glass: Plan, aws_plan: Plan) -> None:
     entry = with_break_glass.named("AccessEntry")["training-break-glass"]
     association = with_break_glass.named("AccessPolicyAssociation")["training-break-glass"]
     assert entry["principalArn"] == association["principalArn"] == "arn:Role/training-break-glass"

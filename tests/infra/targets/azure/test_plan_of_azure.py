@@ -91,9 +91,7 @@ def test_names_are_valid_in_azure(azure: Stack, rendered: Path) -> None:
     assert len(vault["vaultName"]) <= 24
 
 
-def test_only_named_networks_reach_the_api_server_from_outside(
-    azure: Stack, azure_plan: Plan, rendered: Path
-) -> None:
+def test_only_named_networks_reach_the_api_server(azure: Stack, azure_plan: Plan, rendered: Path) -> None:
     profile = azure_plan.named("ManagedCluster")["training"]["apiServerAccessProfile"]
     assert profile["enablePrivateCluster"] is False
     assert profile["authorizedIPRanges"] == ["203.0.113.7/32"]
@@ -387,9 +385,7 @@ def test_an_empty_pool_is_tagged_with_what_its_nodes_would_have(azure: Stack, re
     assert tags["trainyard-stack"] == "training"
 
 
-def test_a_job_on_autoscaled_nodes_is_admitted_once_all_of_them_are_provisioned(
-    azure: Stack, rendered: Path
-) -> None:
+def test_a_job_on_autoscaled_nodes_is_admitted_once_all_are_there(azure: Stack, rendered: Path) -> None:
     found = plan(with_pools(azure, **QUEUED_POOL), rendered)
     (config,) = found.named("ProvisioningRequestConfig").values()
     assert config["spec"] == {

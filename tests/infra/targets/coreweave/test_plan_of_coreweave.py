@@ -63,9 +63,7 @@ def test_every_input_fits_the_sdks_types(coreweave_plan: Plan) -> None:
     assert {urn: problems for urn, problems in found.items() if problems} == {}
 
 
-def test_a_bucket_policy_gives_each_team_its_folder_and_administrators_the_bucket(
-    coreweave: Stack, rendered: Path
-) -> None:
+def test_a_bucket_policy_gives_each_team_its_folder_and_admins_all(coreweave: Stack, rendered: Path) -> None:
     """CoreWeave refuses principals that a bucket's policy does not name."""
     of = "arn:aws:iam::ab1cd2:coreweave/"
     asked = BucketPolicySpec(

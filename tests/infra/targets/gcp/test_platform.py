@@ -78,14 +78,8 @@ def installers(found: Plan) -> dict[str, Any]:
 
 
 def test_installers_run_on_nodes_with_their_fabric(gcp_plan: Plan, mega_plan: Plan, tpu_plan: Plan) -> None:
-    assert set(installers(gcp_plan)) == {
-        "kube-system/nccl-rdma-installer",
-        "kube-system/memory-lock",
-    }
-    assert set(installers(mega_plan)) == {
-        "kube-system/nccl-tcpxo-installer",
-        "kube-system/device-injector",
-    }
+    assert set(installers(gcp_plan)) == {"kube-system/nccl-rdma-installer", "kube-system/memory-lock"}
+    assert set(installers(mega_plan)) == {"kube-system/nccl-tcpxo-installer", "kube-system/device-injector"}
     assert not installers(tpu_plan)
     for found in (gcp_plan, mega_plan):
         for daemon_set in installers(found).values():
@@ -117,9 +111,7 @@ def test_with_dranet_a_pod_claims_its_nics_and_kueue_does_not_count_them(dranet_
     }
 
 
-def test_without_claims_kueue_retains_the_quota_until_a_job_has_ended_and_jobs_keep_their_size(
-    gcp_plan: Plan,
-) -> None:
+def test_without_claims_kueue_retains_quota_until_the_end_and_jobs_keep_their_size(gcp_plan: Plan) -> None:
     """Else a JobSet that restarts would run Jobs whose quota has been freed, and a part of a job without
     quota could continue to run."""
     assert kueue(gcp_plan)["featureGates"] == {
@@ -163,9 +155,7 @@ def test_queued_nodes_are_requested_before_a_job_is_admitted(queued_plan: Plan, 
     assert not gcp_plan.named("AdmissionCheck")
 
 
-def test_the_topology_is_that_of_gcps_network_where_all_nodes_have_it(
-    gcp: Stack, gcp_plan: Plan, rendered: Path
-) -> None:
+def test_the_topology_is_gcps_where_all_nodes_have_it(gcp: Stack, gcp_plan: Plan, rendered: Path) -> None:
     def levels(found: Plan) -> list[str]:
         return [each["nodeLabel"] for each in found.named("Topology")["fabric"]["spec"]["levels"]]
 

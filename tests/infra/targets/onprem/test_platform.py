@@ -108,9 +108,7 @@ def test_pods_request_the_resource_of_the_device_plugin(
         ("ethernet", "sriov", "SriovNetwork"),
     ],
 )
-def test_pods_have_an_interface_for_each_nic_on_the_network_that_is_made(
-    link: Link, access: NicAccess, kind: str
-) -> None:
+def test_pods_have_an_interface_for_each_nic_on_the_network(link: Link, access: NicAccess, kind: str) -> None:
     made = [each for each in networks(nics(access, link=link)) if each["kind"].endswith("Network")]
     (network,) = made
     assert network["kind"] == kind
@@ -168,9 +166,7 @@ def test_addresses_are_assigned_only_if_an_address_pool_is_named() -> None:
     assert json.loads(without[-1]["spec"]["ipam"]) == {}
 
 
-def test_nic_drivers_are_installed_before_gpu_drivers_and_after_their_definitions(
-    onprem_plan: Plan, sriov_plan: Plan
-) -> None:
+def test_nic_drivers_are_between_definitions_and_gpu_drivers(onprem_plan: Plan, sriov_plan: Plan) -> None:
     for found in (onprem_plan, sriov_plan):
         releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
         waited_for = " ".join(releases["gpu-operator"].dependencies)

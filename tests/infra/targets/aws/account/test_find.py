@@ -36,9 +36,7 @@ def make(account: MotoAccount, token: str, name: str, inputs: dict[str, Any]) ->
     return account.create(RequestedResource(token, name, inputs, default_tags=TAGS))
 
 
-def test_a_resource_without_a_name_is_found_by_its_tags_or_its_location(
-    account: MotoAccount, finder: AwsFinder
-) -> None:
+def test_a_resource_without_a_name_is_found_by_tags_or_place(account: MotoAccount, finder: AwsFinder) -> None:
     vpc = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "training"}}
     assert finder.find_begun("aws:ec2/vpc:Vpc", "training-vpc", vpc) is None
     made = make(account, "aws:ec2/vpc:Vpc", "training-vpc", vpc)
@@ -110,9 +108,7 @@ def test_types_of_other_clouds_are_ignored(finder: AwsFinder) -> None:
     assert finder.find_begun("gcp:storage/bucket:Bucket", "b", {"name": "b"}) is None
 
 
-def test_a_resource_of_a_preview_is_found_by_its_earlier_generated_name(
-    account: MotoAccount, finder: AwsFinder
-) -> None:
+def test_a_resource_is_found_by_its_earlier_generated_name(account: MotoAccount, finder: AwsFinder) -> None:
     role = {"name": "node-1a2b3c4", "assumeRolePolicy": "{}"}
     announced = {**role, "name": "node-9999999"}
     assert finder.find_announced("aws:iam/role:Role", "node", announced) is None
@@ -127,9 +123,7 @@ def test_a_resource_of_a_preview_is_found_by_its_earlier_generated_name(
         finder.find_announced("aws:iam/role:Role", "node", announced)
 
 
-def test_a_placement_group_which_moto_lacks_is_found_among_recorded_resources(
-    account: MotoAccount, tmp_path: Path
-) -> None:
+def test_a_placement_group_is_found_among_recorded_resources(account: MotoAccount, tmp_path: Path) -> None:
     finder = AwsFinder("training", REGION, "123456789012", clients(REGION, tmp_path))
     group = {"strategy": "cluster"}
     announced = {**group, "name": "training-on-demand-0000000"}

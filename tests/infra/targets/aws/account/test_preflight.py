@@ -399,9 +399,7 @@ def of_cluster(dev: Stack, eks: EksClusters, name: str = "shared") -> dict[str, 
         ),
     ],
 )
-def test_an_existing_cluster_matches_the_file(
-    change: dict[str, Any], problem: dict[str, str], dev: Stack
-) -> None:
+def test_a_cluster_matches_the_file(change: dict[str, Any], problem: dict[str, str], dev: Stack) -> None:
     assert of_cluster(dev, EksClusters(**change)) == problem
 
 

@@ -110,9 +110,7 @@ def test_what_a_stack_does_not_do_is_refused(asked: IamCall, subjects: dict[str,
     assert not is_allowed(asked, subjects["aws"].policies)
 
 
-def test_roles_are_created_and_get_policies_only_with_the_boundary(
-    subjects: dict[str, StackWithRole],
-) -> None:
+def test_roles_are_made_and_get_policies_only_with_the_boundary(subjects: dict[str, StackWithRole]) -> None:
     bounded, unbounded = subjects["aws"], subjects["aws-dev"]
     roles = bounded.plan.named("Role").values()
     assert {each["permissionsBoundary"] for each in roles} == {BOUNDARY}

@@ -72,9 +72,7 @@ def test_jobs_without_accelerators_use_the_pool_without_accelerators_first(found
     assert all("preprocessing" in each for name, each in lists.items() if name.endswith(".pools"))
 
 
-def test_the_policies_let_the_plan_and_the_first_preview_pass(
-    found: Plan, stack: Stack, rendered: Path
-) -> None:
+def test_the_policies_let_plan_and_first_preview_pass(found: Plan, stack: Stack, rendered: Path) -> None:
     assert findings("training", found, file=CASE) == []
     assert findings("training", plan(stack, rendered, preview=True), file=CASE) == []
 
@@ -101,12 +99,7 @@ def test_a_runtime_whose_grace_the_stack_sets_has_it_and_its_twins_have_not(foun
     for name, runtime in found.named("ClusterTrainingRuntime").items():
         job = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]
         graces[name] = job["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert graces == {
-        "torch-efav3": 600,
-        "torch-distributed": 600,
-        "mpi-efav3": 300,
-        "mpi-distributed": 300,
-    }
+    assert graces == {"torch-efav3": 600, "torch-distributed": 600, "mpi-efav3": 300, "mpi-distributed": 300}
 
 
 def test_the_autoscaler_may_resize_only_groups_of_autoscaled_pools(found: Plan) -> None:

@@ -193,9 +193,7 @@ def test_a_spot_group_records_why_it_buys_in_one_market(bought: Plan) -> None:
         ("x" * 300, "x" * 256),
     ],
 )
-def test_a_reason_becomes_a_valid_tag_and_is_complete_in_the_spec(
-    aws: Stack, rendered: Path, reason: str, tag: str
-) -> None:
+def test_a_reason_becomes_a_valid_tag(aws: Stack, rendered: Path, reason: str, tag: str) -> None:
     pool = _pool("p5.48xlarge", name="spot", capacity="spot", spot_waiver=reason)
     found = cluster_plan(_with_pools(aws, [pool]), rendered)
     group = found.named("NodeGroup")[f"training-spot-p5-48xlarge-{ZONE}"]

@@ -33,9 +33,7 @@ def test_machines_with_another_launch_template_have_a_separate_group() -> None:
 
 
 @given(st.integers(0, 2), st.integers(1, 3), st.integers(9, 500))
-def test_autoscaled_spot_is_one_group_per_market_and_shares_out_all_nodes(
-    others: int, zones: int, nodes: int
-) -> None:
+def test_autoscaled_spot_is_a_group_per_market_and_shares_nodes(others: int, zones: int, nodes: int) -> None:
     asked = pool(alternatives=TYPES[1 : 1 + others] or None, num_nodes=nodes, min_nodes=0)
     found = groups(asked, ZONES[:zones])
     markets = {(group.machine.name, group.zones) for group in found}
@@ -59,11 +57,7 @@ def test_on_demand_is_one_group_over_its_zones() -> None:
 
 def test_only_on_demand_with_a_fabric_has_a_placement_group() -> None:
     reservation = {"id": "cr-0123456789abcdef0"}
-    kinds: dict[str, dict[str, Any]] = {
-        "on-demand": {},
-        "spot": {},
-        "reserved": {"reservation": reservation},
-    }
+    kinds: dict[str, dict[str, Any]] = {"on-demand": {}, "spot": {}, "reserved": {"reservation": reservation}}
     placed = {
         (capacity, machine): groups(pool(capacity=capacity, machine=machine, **more), ZONES[:1])[
             0

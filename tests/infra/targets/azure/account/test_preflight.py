@@ -110,9 +110,7 @@ def test_the_infiniband_feature_is_checked_before_machines_and_quotas(stack: Sta
         ({"machines": {"Standard_D8s_v5": "standardDSv5Family"}}, "pools[1].machine", None),
     ],
 )
-def test_a_missing_part_is_reported_at_the_stacks_key(
-    change: dict[str, Any], path: str, got: str | None, stack: Stack
-) -> None:
+def test_a_missing_part_is_reported(change: dict[str, Any], path: str, got: str | None, stack: Stack) -> None:
     subscription = FakeSubscription()
     vars(subscription).update(change)
     problems = {problem.path: problem for problem in found(stack, subscription)}

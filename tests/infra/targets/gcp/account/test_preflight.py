@@ -35,7 +35,7 @@ class FakeGcpProject:
         self.region = [quota("CPUS", 24), quota("C3_CPUS", 264)]
         self.networks = quota("NETWORKS", 15, 5)
         self.families: dict[str, Any] = {
-            "PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region": [limit(64, region="europe-west1"), limit(0)],
+            "PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region": [limit(64, region="europe-west1"), limit(0)]
         }
         self.reservation: dict[str, Any] = reserved("a3-ultragpu-8g", 2)
         self.lustre = "10.9.8.7@tcp:/data"
@@ -264,9 +264,7 @@ def test_an_existing_cluster_matches_the_file(
     assert {path.rpartition(".")[2]: got for path, got in problems.items()} == problem
 
 
-def test_the_rights_of_break_glass_access_are_checked_if_it_is_declared(
-    stack: Stack, project: FakeGcpProject
-) -> None:
+def test_the_rights_of_declared_break_glass_are_checked(stack: Stack, project: FakeGcpProject) -> None:
     project.off = {"privilegedaccessmanager.googleapis.com"}
     project.lacking = {"privilegedaccessmanager.entitlements.create"}
     assert found(stack, project) == {}

@@ -184,9 +184,7 @@ def test_a_reservation_is_named_and_decides_the_placement(bought: Plan) -> None:
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("flexible", 24 * 3600), ("queued", 7 * 24 * 3600)])
-def test_queued_node_pools_start_empty_and_their_nodes_have_a_limited_lifetime(
-    bought: Plan, name: str, seconds: int
-) -> None:
+def test_queued_node_pools_start_empty_and_their_nodes_end(bought: Plan, name: str, seconds: int) -> None:
     found = made(bought, name)
     assert found["autoscaling"] == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
     assert found["initialNodeCount"] == 0
