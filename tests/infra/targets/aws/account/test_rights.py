@@ -213,4 +213,4 @@ def test_a_pattern_for_a_project_is_refused() -> None:
 
 
 def test_region_of_the_calls_is_the_stacks(subjects: dict[str, StackWithRole]) -> None:
-    assert {cast(AwsSpec, each.stack.provider).region for each in subjects.values()} == {REGION}
+    assert {cast(AwsSpec, each.stack.target).region for each in subjects.values()} == {REGION}
