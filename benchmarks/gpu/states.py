@@ -22,6 +22,7 @@ from torch import nn
 from benchmarks.figures import Figure, Repeats
 from benchmarks.gpu import hardware
 from trainyard_train.checkpointing.checkpoint import Manifest
+from trainyard_train.checkpointing.finding import Finder
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
 from trainyard_train.checkpointing.state import State
@@ -85,10 +86,11 @@ def _ours(state: State, root: Path, checksums: list[int]) -> tuple[dict[str, flo
         saver.wait_for_clean_up(60)
         if step == 1:
             shutil.rmtree(root)  # the disk may have no space for two
-    held = saver.newest({})
-    taken["memory"] = _load(state, checksums, lambda: saver.load({}, state.restore, held))
+    finder = Finder(store, saver.mesh, state.memory)
+    held = finder.newest({})
+    taken["memory"] = _load(state, checksums, lambda: finder.load({}, state.restore, held))
     bytes_from_store = held[0].held.bytes_from_store if held[0] else -1
-    other = Saver(store, state.mesh)
+    other = Finder(store, saver.mesh, NodeMemory())
     found = store.open(2), list[str]()
     taken["load"] = _load(state, checksums, lambda: other.load({}, state.restore, found))
     return taken, bytes_from_store

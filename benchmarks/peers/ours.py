@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from benchmarks.peers.reads import counted
 from trainyard_train import train
-from trainyard_train.checkpointing.saver import Saver
+from trainyard_train.checkpointing.finding import Finder
 from trainyard_train.config import load_config
 
 
@@ -19,12 +19,12 @@ def main() -> None:
     """Train by the settings."""
     settings = Path(sys.argv[1])
     run_dir = load_config(settings).run_dir
-    load = Saver.load
+    load = Finder.load
 
-    def noted(saver: Saver, *arguments: Any) -> object:  # noqa: ANN401 -- the arguments of `load`
-        return counted(lambda: load(saver, *arguments), run_dir, saver.mesh.rank)
+    def noted(finder: Finder, *arguments: Any) -> object:  # noqa: ANN401 -- the arguments of `load`
+        return counted(lambda: load(finder, *arguments), run_dir, finder.mesh.rank)
 
-    with patch.object(Saver, "load", noted):
+    with patch.object(Finder, "load", noted):
         train.main(["--config", str(settings)])
 
 

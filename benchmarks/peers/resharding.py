@@ -24,10 +24,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from trainyard_train.checkpointing.checkpoint import Manifest
+from trainyard_train.checkpointing.finding import Finder
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
 from trainyard_train.checkpointing.state import State
 from trainyard_train.elasticity.config import TimeoutConfig
+from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.launchers.process_group import join
 from trainyard_train.tensors import is_distributed, local_of, offset_of
 
@@ -81,12 +83,12 @@ def _save(arm: str, state: State, folder: Path) -> None:
 
 def _load(arm: str, state: State, folder: Path) -> None:
     """Load, see that all is as it was saved, and write down what it took."""
-    saver = Saver(FolderStore(folder / "ours"), state.mesh)
+    finder = Finder(FolderStore(folder / "ours"), state.mesh, NodeMemory())
     dist.barrier()
     before, begin = _memory("VmRSS"), time.monotonic()
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on; see proc(5)
     if arm == "ours":
-        saver.load({}, state.restore)
+        finder.load({}, state.restore)
     else:
         _make_slots(state)
         dcp.load(dict(state._tensors()), storage_reader=dcp.FileSystemReader(folder / arm))

@@ -12,7 +12,13 @@ from infra.stackfile import Stack
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import blocks_of
-from trainyard_train.contract import EXIT_PEER_FAILED, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
+from trainyard_train.contract import (
+    EXIT_NOT_DURABLE,
+    EXIT_PEER_FAILED,
+    EXIT_PREEMPTED,
+    EXIT_UNUSABLE,
+    EXIT_WRONG_CONFIG,
+)
 
 
 def test_the_plan_of_the_local_stack_is_the_golden_one(local_plan: Plan) -> None:
@@ -102,12 +108,10 @@ def test_the_preemption_of_a_spot_node_restarts_the_job_without_counting(local_p
 
 
 @pytest.mark.parametrize("name", ["torch-none", "mpi-none"])
-def test_a_job_with_a_wrong_configuration_is_not_restarted(local_plan: Plan, name: str) -> None:
+def test_a_job_that_would_end_in_the_same_way_again_is_not_restarted(local_plan: Plan, name: str) -> None:
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
-    assert fate_of(runtime, ended_with(EXIT_WRONG_CONFIG)) == "FailJobSet"
-    assert fate_of(runtime, ended_with(EX_NO_FABRIC)) == "FailJobSet"
-    assert fate_of(runtime, ended_with(EX_HELD)) == "FailJobSet"
-    fails = {EXIT_WRONG_CONFIG, EX_NO_FABRIC, EX_HELD}
+    fails = {EXIT_WRONG_CONFIG, EXIT_UNUSABLE, EXIT_NOT_DURABLE, EX_NO_FABRIC, EX_HELD}
+    assert {fate_of(runtime, ended_with(code)) for code in fails} == {"FailJobSet"}
     assert exit_codes(runtime) == {*fails, EXIT_PREEMPTED, EXIT_PEER_FAILED}
 
 

@@ -19,9 +19,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.processes import wait_for
 from tests.training.launch import events, sha256
+from trainyard_train.checkpointing.finding import MismatchError
 from trainyard_train.checkpointing.folder_store import Files, FolderStore
 from trainyard_train.checkpointing.interval import measured_mtbf
-from trainyard_train.checkpointing.saver import MismatchError, SaveError
+from trainyard_train.checkpointing.saver import SaveError
 from trainyard_train.checkpointing.state import decode
 from trainyard_train.config import TrainConfig, parse_config
 from trainyard_train.config_base import ConfigError

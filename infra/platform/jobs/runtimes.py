@@ -32,6 +32,10 @@ EX_NO_FABRIC = 128 + FABRIC_SIGNAL
 """Exit status of ranks that would have used TCP on a pool with a fabric (check_fabric.sh)."""
 EX_HELD = 193
 """Exit status of a pod that was held after its command had failed (hold_failed.sh)."""
+EX_UNUSABLE, EX_NOT_DURABLE = 78, 79
+"""Exit statuses of a run whose checkpoints cannot be used, and of one that cannot save any."""
+EX_FAILS = (EX_USAGE, EX_UNUSABLE, EX_NOT_DURABLE, EX_NO_FABRIC, EX_HELD)
+"""Exit statuses after which a restart would end in the same way, in ascending order, as a Job requires."""
 EX_TEMPFAIL, EX_PEER_FAILED = 75, 76
 """Exit statuses of a rank that was preempted and has saved (sysexits.h), and of a rank whose peer failed."""
 MAX_RESTARTS = 5
@@ -196,7 +200,7 @@ def _failure_policy() -> dict[str, Any]:
         "action": "FailJobSet",
         **reasons,
         "onJobFailureMessagePatterns": [
-            f"failed with exit code ({EX_USAGE}|{EX_NO_FABRIC}|{EX_HELD}) matching FailJob rule"
+            f"failed with exit code ({'|'.join(map(str, EX_FAILS))}) matching FailJob rule"
         ],
     }
     spot = {"name": "spot", "action": "RestartJobSetAndIgnoreMaxRestarts", **reasons}
@@ -251,7 +255,7 @@ def _replicated_job(
     rules = [
         {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
         {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_TEMPFAIL, EX_PEER_FAILED]}},
-        {"action": "FailJob", "onExitCodes": {**ends, "values": [EX_USAGE, EX_NO_FABRIC, EX_HELD]}},
+        {"action": "FailJob", "onExitCodes": {**ends, "values": [*EX_FAILS]}},
     ]
     template = {"metadata": {**({"labels": own} if own else {}), "annotations": dict(asked)}, "spec": pod}
     job = {"backoffLimit": 0, "podFailurePolicy": {"rules": rules}, "template": template}

@@ -14,7 +14,7 @@ from tests.training.checkpointing.blobs import ACCOUNT, AzureBlobApi, Blobs, Gcp
 from tests.training.checkpointing.test_object_store import FILES, newest_step, save, with_room
 from tests.training.launch import events, sha256
 from tests.training.test_trainer import NoticeAt, configure, train
-from trainyard_train.checkpointing.checkpoint import MANIFEST, Retention
+from trainyard_train.checkpointing.checkpoint import MANIFEST, Retention, UnreadableError
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
 
 
@@ -100,7 +100,7 @@ def test_a_preempted_run_resumes_from_the_store_to_the_bit_and_not_while_it_is_d
     assert not train(parted, NoticeAt(7))
     cloud.blobs.rule = lambda verb, path: 503 if verb == "GET" else 0
     before = set(cloud.blobs.objects)
-    with pytest.raises(StoreError, match="overloaded or down"):
+    with pytest.raises(UnreadableError, match="overloaded or down"):
         train(parted)
     cloud.blobs.rule = lambda verb, path: 0
     assert set(cloud.blobs.objects) == before

@@ -15,7 +15,7 @@ import pytest
 from tests.processes import TIMEOUT_SECONDS
 from tests.training.checkpointing.nfs import NfsServer, kernel_has_fuse, nfs, nfs_server
 from tests.training.checkpointing.test_checkpoint import content, flip_a_bit, newest_step, save
-from tests.training.checkpointing.test_saver import IDENTITY, on_ranks
+from tests.training.checkpointing.test_saver import IDENTITY, finder, on_ranks
 from tests.training.checkpointing.test_saver import manifest as manifest_of_ranks
 from tests.training.launch import events, reached, run, settings, sha256, start
 from trainyard_train.checkpointing.checkpoint import Manifest
@@ -134,7 +134,7 @@ def test_two_ranks_on_two_clients_make_one_checkpoint(clients: list[Path]) -> No
             saver.save(Snapshot(b"x" * step * 1000, manifest_of_ranks(step)))
 
     on_ranks(clients[0], save_all, stores)
-    for checkpoint, damages in on_ranks(clients[0], lambda saver: saver.newest(IDENTITY), stores):
+    for checkpoint, damages in on_ranks(clients[0], lambda saver: finder(saver).newest(IDENTITY), stores):
         assert damages == []
         assert checkpoint is not None
         assert checkpoint.manifest.step == 30

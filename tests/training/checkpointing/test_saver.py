@@ -16,8 +16,9 @@ import torch.distributed as dist
 
 from trainyard_train.checkpointing.checkpoint import Manifest, Retention
 from trainyard_train.checkpointing.digests import Data, FileEntry
+from trainyard_train.checkpointing.finding import DATASET, Finder, MismatchError, UnsharedError
 from trainyard_train.checkpointing.folder_store import Files, FolderStore
-from trainyard_train.checkpointing.saver import DATASET, MismatchError, SaveError, Saver, UnsharedError
+from trainyard_train.checkpointing.saver import SaveError, Saver
 from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.parallelism.mesh import Mesh
@@ -50,6 +51,10 @@ def save(saver: Saver, step: int) -> int:
     return saver.save(Snapshot(b"x" * (step + saver.mesh.rank), manifest(step))).size
 
 
+def finder(saver: Saver) -> Finder:
+    return Finder(saver.store, saver.mesh, saver.memory)
+
+
 def save_and_clean_up(saver: Saver) -> int:
     size = save(saver, 10)
     saver.wait_for_clean_up(60)
@@ -58,7 +63,7 @@ def save_and_clean_up(saver: Saver) -> int:
 
 def test_the_files_of_all_ranks_are_in_one_checkpoint(tmp_path: Path) -> None:
     assert on_ranks(tmp_path, lambda saver: save(saver, 10)) == [21, 21]
-    found = on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY)[0])
+    found = on_ranks(tmp_path, lambda saver: finder(saver).newest(IDENTITY)[0])
     assert found[0] == found[1]
     assert found[0] is not None
     assert set(found[0].manifest.files) == {file_name(0), file_name(1)}
@@ -187,7 +192,7 @@ def test_all_ranks_fall_back_together_past_a_damaged_checkpoint(
 
     on_ranks(tmp_path, two)
     (tmp_path / "step-00000020" / file_name(1)).unlink()
-    found = on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY))
+    found = on_ranks(tmp_path, lambda saver: finder(saver).newest(IDENTITY))
     assert [checkpoint.manifest.step for checkpoint, _ in found if checkpoint] == [10, 10]
     assert found[0][1] == found[1][1]
     assert f"{file_name(1)} is missing" in found[1][1][0]
@@ -199,7 +204,7 @@ def test_a_folder_that_one_rank_does_not_share_costs_no_existing_checkpoint(tmp_
 
     def attempt(saver: Saver) -> str:
         with pytest.raises(UnsharedError) as caught:
-            saver.newest(IDENTITY)
+            finder(saver).newest(IDENTITY)
         return str(caught.value)
 
     texts = on_ranks(
@@ -230,7 +235,7 @@ def test_a_node_that_alters_what_it_reads_costs_no_checkpoint(tmp_path: Path) ->
             UnsharedError,
             match=r"rank-00001.safetensors was altered.*reported by rank 1 on node-1.*check the node",
         ):
-            saver.newest(IDENTITY)
+            finder(saver).newest(IDENTITY)
 
     on_ranks(tmp_path, attempt, [FolderStore(tmp_path), Altering(tmp_path)])
     assert FolderStore(tmp_path).committed() == [10]
@@ -264,11 +269,11 @@ def test_ranks_verify_each_file_once_among_them_where_there_is_no_older_checkpoi
     read: list[tuple[str, int, int]] = []
     on_ranks(tmp_path, lambda saver: save(saver, 10))
     stores: list[FolderStore] = [ReadRecordingStore(tmp_path), ReadRecordingStore(tmp_path)]
-    on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY), stores)
+    on_ranks(tmp_path, lambda saver: finder(saver).newest(IDENTITY), stores)
     assert sorted(read) == [(f"step-00000010/{file_name(rank)}", 0, 10 + rank) for rank in (0, 1)]
     on_ranks(tmp_path, lambda saver: save(saver, 20))
     read.clear()
-    on_ranks(tmp_path, lambda saver: saver.newest(IDENTITY), stores)
+    on_ranks(tmp_path, lambda saver: finder(saver).newest(IDENTITY), stores)
     assert read == []
 
 
@@ -277,7 +282,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_every_difference(tmp_path: 
 
     def attempt(saver: Saver) -> str:
         with pytest.raises(MismatchError) as caught:
-            saver.newest({"seed": 8, "model": {"name": "convnet"}})
+            finder(saver).newest({"seed": 8, "model": {"name": "convnet"}})
         return str(caught.value)
 
     text = on_ranks(tmp_path, attempt)[1]
@@ -291,7 +296,7 @@ def test_changed_data_are_refused(tmp_path: Path) -> None:
     def save_and_attempt(saver: Saver) -> str:
         saver.save(Snapshot(b"x", replace(manifest(20), identity=now)))
         with pytest.raises(MismatchError) as caught:
-            saver.newest({**IDENTITY, DATASET: {"samples": 80, "classes": 257}})
+            finder(saver).newest({**IDENTITY, DATASET: {"samples": 80, "classes": 257}})
         return str(caught.value)
 
     text = on_ranks(tmp_path, save_and_attempt)[1]

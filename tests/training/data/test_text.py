@@ -19,7 +19,7 @@ from tests.training.parallelism.test_parallelize import distance
 from tests.training.s3 import BUCKET, Proxy, s3
 from tests.training.test_trainer import NoticeAt
 from tests.training.test_trainer import train as train_alone
-from trainyard_train.checkpointing.saver import MismatchError
+from trainyard_train.checkpointing.finding import MismatchError
 from trainyard_train.config import load_config, parse_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.data.loader import GlobalOrder, Loader

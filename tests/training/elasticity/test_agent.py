@@ -113,6 +113,8 @@ def test_gpus_that_pytorch_cannot_count_are_neither_one_nor_none(
         ([1, 77], 1),
         ([0, 1], 1),
         ([2, 2], 2),
+        ([78, 76], 78),
+        ([76, -9, 79], 79),
         ([255, 76], 255),
         ([120, 76], 120),  # Python could not end as it should
     ],

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from trainyard_train.checkpointing.checkpoint import Manifest
+from trainyard_train.checkpointing.finding import Finder
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.saver import Saver
 from trainyard_train.checkpointing.snapshot import Snapshot
@@ -43,6 +44,7 @@ class TrainingRank:
         mesh = Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore())
         self.state = State(self.model, torch.optim.SGD(self.model.parameters()), mesh, memory)
         self.saver = Saver(FolderStore(root), mesh, memory)
+        self.finder = Finder(self.saver.store, mesh, memory)
 
     def capture(self, step: int) -> Snapshot:
         with torch.no_grad():
@@ -54,7 +56,7 @@ class TrainingRank:
 
     def load(self) -> tuple[int, int]:
         """Load; return the step of the weights, and how many bytes were read from the store."""
-        checkpoint, damages, _ = self.saver.load({}, self.state.restore)
+        checkpoint, damages, _ = self.finder.load({}, self.state.restore)
         assert checkpoint
         assert damages == []
         assert self.model.weight.eq(checkpoint.manifest.step).all()

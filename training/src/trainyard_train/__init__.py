@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainyard_train.checkpointing.exporting import export_checkpoint as export_checkpoint
+    from trainyard_train.checkpointing.finding import MismatchError as MismatchError
     from trainyard_train.checkpointing.importing import import_checkpoint as import_checkpoint
-    from trainyard_train.checkpointing.saver import MismatchError as MismatchError
     from trainyard_train.checkpointing.saver import SaveError as SaveError
     from trainyard_train.config_base import ConfigError as ConfigError
     from trainyard_train.elasticity.config import TimeoutConfig as TimeoutConfig
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "ConfigError": "config_base",
-    "MismatchError": "checkpointing.saver",
+    "MismatchError": "checkpointing.finding",
     "Run": "run",
     "SaveError": "checkpointing.saver",
     "TimeoutConfig": "elasticity.config",

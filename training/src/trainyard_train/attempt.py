@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from trainyard_train.checkpointing.checkpoint import Checkpoint, Manifest, Retention
 from trainyard_train.checkpointing.config import CheckpointConfig
+from trainyard_train.checkpointing.finding import Finder
 from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
 from trainyard_train.checkpointing.saver import SaveError, Saver
 from trainyard_train.checkpointing.snapshot import Snapshot
@@ -32,8 +33,6 @@ from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.observability import origin
 from trainyard_train.observability.metrics import MetricsLog
 from trainyard_train.parallelism.mesh import Mesh
-
-T = TypeVar("T")
 
 
 class Attempt(ABC):
@@ -76,6 +75,9 @@ class Attempt(ABC):
         retention = Retention(checkpoint.keep_last, checkpoint.keep_every, checkpoint.superseded == "tag")
         store = open_store(checkpoint.store or str(run_dir / "checkpoints"), retention, timeouts.store)
         self.saver = Saver(store, mesh, self.memory)
+        self.finder = Finder(
+            store, self.saver.mesh, self.memory, checkpoint.skip_unreadable, checkpoint.from_scratch
+        )
         self.cadence: Cadence | None = None
         if mesh.is_rank0 and not checkpoint.every_steps:
             lines = read_metrics(run_dir / METRICS)
@@ -87,7 +89,7 @@ class Attempt(ABC):
 
     @property
     def saved_step(self) -> int | None:
-        """Step of the last checkpoint; 0 if there is none, None before the first look."""
+        """Step of the last checkpoint; 0 if there is none, None before the start has found that."""
         return self.writer.saved_step
 
     def close(self) -> None:
@@ -127,15 +129,6 @@ class Attempt(ABC):
         if different := [text for text in found if text]:
             mesh.shutdown_barrier()
             raise ConfigError(different[0].splitlines())
-
-    def _load(
-        self,
-        restore: Callable[[Checkpoint, str], T],
-        found: tuple[Checkpoint | None, list[str]] | None = None,
-    ) -> tuple[Checkpoint | None, list[str], T | None]:
-        """Restore the newest checkpoint; see `Saver.load`."""
-        self.writer.saved_step = 0
-        return self.saver.load(self.identity, restore, found)
 
     def _begin(self, checkpoint: Checkpoint | None, damages: list[str], **values: object) -> None:
         """Write the first event (`started` or `resumed`), once every rank has loaded."""

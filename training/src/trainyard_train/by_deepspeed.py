@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from trainyard_train.config import TrainConfig, load_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.contract import EXIT_PEER_FAILED, EXIT_PREEMPTED
-from trainyard_train.elasticity.agent import exit_without_teardown, log_config_error
+from trainyard_train.elasticity.agent import exit_without_teardown, log_refusal
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.observability.rank_log import log_line
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         config = load_config(options.config, options.set)
         exit_without_teardown(_train(config, read_settings(options.deepspeed, config)))
     except ConfigError as error:
-        exit_without_teardown(log_config_error(error))
+        exit_without_teardown(log_refusal(error))
 
 
 def _train(config: TrainConfig, settings: dict[str, Any]) -> int:

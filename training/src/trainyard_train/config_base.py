@@ -1,5 +1,6 @@
-"""`ConfigSection`: base class of the sections of a run's configuration; `ConfigError`, which lists all
-problems; and `extra`, for imports of optional packages.
+"""`ConfigSection`: base class of the sections of a run's configuration; `RefusalError`: base class of errors
+that no restart repeats, such as `ConfigError`, which lists all problems; `extra`: for imports of optional
+packages.
 """
 
 from __future__ import annotations
@@ -10,8 +11,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from trainyard_train.contract import EXIT_WRONG_CONFIG
 
-class ConfigError(ValueError):
+
+class RefusalError(ValueError):
+    """A restart would end in the same way: a person must change something. Each line has one problem."""
+
+    exit_code: int = EXIT_WRONG_CONFIG
+
+
+class ConfigError(RefusalError):
     """Every problem of a configuration, each with its path, what was found and what is allowed."""
 
     def __init__(self, problems: Sequence[str]) -> None:

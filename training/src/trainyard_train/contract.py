@@ -18,6 +18,10 @@ EXIT_ABSENT_RANK: Final = 77
 """Not all ranks joined in time."""
 EXIT_FAILED: Final = 1
 EXIT_WRONG_CONFIG: Final = 2
+EXIT_UNUSABLE: Final = 78
+"""There are checkpoints, and none can be used: a restart would find the same."""
+EXIT_NOT_DURABLE: Final = 79
+"""No checkpoint became durable for as long as the configuration allows: the storage needs a person."""
 FILE: Final = "metrics.jsonl"
 """Name of the metrics in a run's folder, a line of JSON for each event."""
 _EXIT_SECONDS: Final = 5.0

@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from trainyard_train.attempt import Attempt
 from trainyard_train.checkpointing import generators
-from trainyard_train.checkpointing.checkpoint import Checkpoint, FormatError, Manifest
+from trainyard_train.checkpointing.checkpoint import Checkpoint, Manifest
 from trainyard_train.checkpointing.config import CheckpointConfig
 from trainyard_train.checkpointing.objects import (
     Stateful,
@@ -35,14 +35,13 @@ from trainyard_train.checkpointing.objects import (
     TrackedOnRank0,
     TrackedOptimizer,
 )
-from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.tracked import TrackedObjects
 from trainyard_train.checkpointing.values import no_tensor, paths, unpack
-from trainyard_train.config_base import ConfigError, problems_of
+from trainyard_train.config_base import ConfigError, RefusalError, problems_of
 from trainyard_train.contract import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.data.batches import Batches
-from trainyard_train.elasticity.agent import exit_without_teardown, log_config_error
+from trainyard_train.elasticity.agent import exit_without_teardown, log_refusal
 from trainyard_train.elasticity.agreement import Agreement
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.preemption import listen
@@ -89,9 +88,14 @@ class Run(Attempt):
         mesh: the ranks; `from_environment` and `around` find out what they are.
         every_steps: steps between two checkpoints; 0: the cheapest interval (`checkpointing.interval`).
         keep_last: number of the newest checkpoints that are retained.
+        keep_every: steps between checkpoints that are never deleted; 0: none.
         store: URL of a folder in an object store, for the checkpoints; empty: in `run_dir`.
         memory_gib: limit of each node's memory in which its agent keeps the newest checkpoint for restarted
             ranks; None: depends on the available memory.
+        skip_unreadable: whether to resume from an older checkpoint if the newest one cannot be read; None: as
+            TRAINYARD_SKIP_UNREADABLE has it.
+        from_scratch: whether to begin at step 0 if there are checkpoints and none can be used; None: as
+            TRAINYARD_FROM_SCRATCH has it.
         notices: cloud whose metadata service is polled for preemption notices: none, aws, gcp, azure.
         timeouts: seconds to wait for others.
         identity: JSON that another start must have in common with this one, such as the name of the data.
@@ -130,8 +134,11 @@ class Run(Attempt):
         *,
         every_steps: int = 0,
         keep_last: int = 3,
+        keep_every: int = 0,
         store: str = "",
         memory_gib: float | None = None,
+        skip_unreadable: bool | None = None,
+        from_scratch: bool | None = None,
         notices: str = "none",
         timeouts: TimeoutConfig = TIMEOUTS,
         identity: Mapping[str, Any] | None = None,
@@ -144,7 +151,13 @@ class Run(Attempt):
         if Run._open is not None:
             raise ConfigError([_second(Run._open, run_dir)])
         checkpoint = _config_of(
-            every_steps=every_steps, keep_last=keep_last, store=store, memory_gib=memory_gib
+            every_steps=every_steps,
+            keep_last=keep_last,
+            keep_every=keep_every,
+            store=store,
+            memory_gib=memory_gib,
+            skip_unreadable=skip_unreadable,
+            from_scratch=from_scratch,
         )
         run_dir, notice = Path(run_dir), listen(timeouts.until_exit(notices), notices)
         log = MetricsLog(run_dir) if mesh.is_rank0 else None
@@ -373,7 +386,9 @@ class Run(Attempt):
         self._loaded = True
         self.state.check()
         with self.heartbeats.busy("loading"):
-            checkpoint, damages, self._private = self._load(self.state.restore, self._found)
+            checkpoint, damages, self._private = self.finder.load(
+                self.identity, self.state.restore, self._found
+            )
             self._found = checkpoint, damages
             self.restore_generators()
             if self.own is not None and self._private is not None and "own" in self._private:
@@ -410,7 +425,7 @@ class Run(Attempt):
             self._agree("settings", {**self._checkpoint.model_dump(), "identity": self.identity})
             self.heartbeats.start()
             with self.heartbeats.busy("loading"):
-                self._found = self.saver.newest(self.identity, whole=whole)
+                self._found = self.finder.newest(self.identity, whole=whole)
         return self._found
 
     def restore_generators(self) -> None:
@@ -446,10 +461,10 @@ class Run(Attempt):
     def __enter__(self) -> Self:
         try:
             self.load()
-        except (ConfigError, MismatchError, FormatError) as error:
+        except RefusalError as error:
             self.mesh.refuse()
             self.close()
-            self.exit_code = log_config_error(error)
+            self.exit_code = log_refusal(error)
             raise SystemExit(self.exit_code) from None
         except BaseException as error:
             self._exit_if_peer_failed(error)
@@ -477,9 +492,9 @@ class Run(Attempt):
         try:
             if error is None:
                 self.finish()
-            elif isinstance(error, ConfigError | MismatchError | FormatError):
+            elif isinstance(error, RefusalError):
                 self._record("failed", error=str(error))
-                self.exit_code = log_config_error(error)
+                self.exit_code = log_refusal(error)
             elif not isinstance(error, PreemptedError):
                 self._record("failed", error=f"{type(error).__name__}: {error}")
                 self._exit_if_peer_failed(error)
@@ -488,7 +503,7 @@ class Run(Attempt):
             raise
         finally:
             self.close()
-        return isinstance(error, PreemptedError | ConfigError | MismatchError | FormatError)
+        return isinstance(error, PreemptedError | RefusalError)
 
     def finish(self) -> None:
         """Save the last step, when all is done; the ends of `with run` and of `epochs` do it.
@@ -596,7 +611,7 @@ def _second(first: Run, run_dir: str | Path) -> str:
 
 def _config_of(**settings: Any) -> CheckpointConfig:  # noqa: ANN401
     try:
-        return CheckpointConfig(**settings)
+        return CheckpointConfig(**{name: value for name, value in settings.items() if value is not None})
     except ValidationError as error:
         raise ConfigError(problems_of(error)) from None
 
@@ -614,8 +629,8 @@ def _refuse_or(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    if isinstance(error, ConfigError | MismatchError | FormatError):
-        raise SystemExit(log_config_error(error))
+    if isinstance(error, RefusalError):
+        raise SystemExit(log_refusal(error))
     otherwise(kind, error, trace)
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainyard_train.checkpointing.config import FROM_SCRATCH
 from trainyard_train.config_base import ConfigError
 from trainyard_train.contract import EXIT_FAILED, EXIT_PEER_FAILED, EXIT_WRONG_CONFIG
 from trainyard_train.elasticity import startup
@@ -49,6 +50,7 @@ def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class
         help="modules to import once for all ranks, such as transformers,datasets;"
         " none may touch a GPU when it is imported",
     )
+    command.add_argument("--from-scratch", action="store_true", help=FROM_SCRATCH)
     command.add_argument("-m", "--module", action="store_true", help="run a module by its name")
     command.add_argument("program", help="a Python file, or with -m a module")
     command.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
@@ -64,6 +66,8 @@ def _run(options: argparse.Namespace) -> int:
         problems.append(f"--restarts: got {options.restarts}; allowed: 0 or more")
     if problems:
         raise ConfigError(problems)
+    if options.from_scratch:
+        os.environ["TRAINYARD_FROM_SCRATCH"] = "1"
     if options.nproc_per_node:
         os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
     if os.environ.get("PET_NPROC_PER_NODE", "1") != "1":

@@ -3,7 +3,8 @@
 Alone on a laptop, as all ranks of a host (`--nproc-per-node`), under `torchrun` or `mpirun`, or in a pod
 of Kubeflow Trainer. Exit codes: 0 finished, 1 failed, 2 the configuration is wrong and nothing was changed,
 75 exited on a preemption notice with a checkpoint committed, 76 another rank failed, 77 not all ranks
-arrived, 128 + n a rank was ended by signal n. After the last four, the next start resumes the run.
+arrived, 78 there are checkpoints and none can be used, 128 + n a rank was ended by signal n. After 75 to 77
+and 128 + n, the next start resumes the run.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
-from trainyard_train.checkpointing.checkpoint import FormatError  # noqa: E402
+from trainyard_train.checkpointing.config import FROM_SCRATCH  # noqa: E402
 from trainyard_train.config import TrainConfig, load_config  # noqa: E402
-from trainyard_train.config_base import ConfigError  # noqa: E402
+from trainyard_train.config_base import ConfigError, RefusalError  # noqa: E402
 from trainyard_train.contract import (  # noqa: E402
     EXIT_ABSENT_RANK,
     EXIT_FAILED,
     EXIT_PEER_FAILED,
     EXIT_PREEMPTED,
 )
-from trainyard_train.elasticity.agent import Agent, exit_without_teardown, log_config_error, node_of  # noqa: E402
+from trainyard_train.elasticity.agent import Agent, exit_without_teardown, log_refusal, node_of  # noqa: E402
 from trainyard_train.elasticity.preemption import listen  # noqa: E402
 
 
@@ -45,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument(
         "--nproc-per-node", metavar="N", help="ranks to start on this host: a number, auto, gpu or cpu"
     )
+    parser.add_argument("--from-scratch", action="store_true", help=FROM_SCRATCH)
     options = parser.parse_args(arguments)
+    if options.from_scratch:
+        options.set.append("checkpoint.from_scratch=true")
     if options.nproc_per_node:
         os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
     try:
@@ -62,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         agent = Agent(node_of(os.environ), partial(_train, config), config.restarts, config.timeouts, prepare)
         exit_without_teardown(agent.run(_STARTED))
     except ConfigError as error:
-        exit_without_teardown(log_config_error(error))
+        exit_without_teardown(log_refusal(error))
 
 
 def _stands_for_a_node(environment: Mapping[str, str]) -> bool:
@@ -103,7 +107,6 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     """
     notice = listen(config.timeouts.until_exit(config.notices), config.notices)
     _import_for(config)
-    from trainyard_train.checkpointing.saver import MismatchError
     from trainyard_train.elasticity import startup
     from trainyard_train.elasticity.heartbeats import STACKS
     from trainyard_train.elasticity.rendezvous import AbsentRankError
@@ -123,14 +126,14 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
             trainer = Trainer(config, here, notice)
             finished = trainer.run(started)
             process_group.finalize_mpi()
-    except (ConfigError, MismatchError, FormatError) as error:
+    except RefusalError as error:
         if here:
             here.refuse()
-        return log_config_error(error)
+        return log_refusal(error)
     except Exception as error:
         if here and (wrong := refused_network(error)):
             here.refuse()
-            return log_config_error(wrong)
+            return log_refusal(wrong)
         peer_failed = mesh.is_peer_failure(error)
         reason = _explain(error, peer_failed)
         if trainer:

@@ -19,7 +19,7 @@ from torch import nn
 
 from trainyard_train.attempt import Attempt
 from trainyard_train.checkpointing.checkpoint import Manifest
-from trainyard_train.checkpointing.saver import DATASET
+from trainyard_train.checkpointing.finding import DATASET, UnusableError
 from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.state import State
 from trainyard_train.computation import Computation, PipelinedComputation
@@ -113,11 +113,11 @@ class Trainer(Attempt):
             with self.heartbeats.busy("start"):
                 self._open(config, mesh)
             with self.heartbeats.busy("loading"):
-                self._found = self.saver.newest(self.identity)
+                self._found = self.finder.newest(self.identity)
             with self.heartbeats.busy("start"):
                 self._build(config, mesh)
         except BaseException as error:
-            if isinstance(error, OSError):  # a checkpoint that cannot be read
+            if isinstance(error, OSError | UnusableError):  # checkpoints that cannot be read or used
                 self.record_failure(f"{type(error).__name__}: {error}")
             self.close()
             raise
@@ -223,7 +223,7 @@ class Trainer(Attempt):
         """Load the newest checkpoint, if there is one; `run` does it."""
         with self.heartbeats.busy("loading"):
             nodes = self.mesh.gather("nodes", self.mesh.node)
-            checkpoint, damages, _ = self._load(self.state.restore, self._found)
+            checkpoint, damages, _ = self.finder.load(self.identity, self.state.restore, self._found)
             self._go_on(checkpoint.manifest if checkpoint else None)
             warnings = scaling_warnings(self.config.optim, self.batch_size)
             self._begin(

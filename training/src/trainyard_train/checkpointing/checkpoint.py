@@ -10,6 +10,7 @@ Nothing here needs PyTorch.
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import re
@@ -30,6 +31,7 @@ from trainyard_train.checkpointing.digests import (
     FileEntry,
     digests_of,
 )
+from trainyard_train.config_base import RefusalError
 from trainyard_train.observability.origin import origin_of
 
 T = TypeVar("T")
@@ -37,6 +39,20 @@ T = TypeVar("T")
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
 FORMAT: Final = 5
+_FULL: Final = "the filesystem is full: free space, or lower checkpoint.keep_last"
+_DENIED: Final = "check the owner and the permissions of the folder"
+_ADVICE: Final = {
+    errno.EIO: "a disk or a server of the filesystem has failed: check the filesystem and this host's log",
+    errno.ESTALE: "the mount is stale: mount the filesystem again, or start on another node",
+    errno.EROFS: "the filesystem is mounted read-only: check why, and mount it again",
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: "the quota is used up: free space, raise it, or lower checkpoint.keep_last",
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.ETIMEDOUT: "the server of the filesystem does not answer: check it and the network",
+    errno.EHOSTUNREACH: "the server of the filesystem cannot be reached: check it and the network",
+}
+"""Advice to the user, by the number of the error."""
 _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 
@@ -44,7 +60,11 @@ class DamagedError(ValueError):
     """A checkpoint differs from its manifest. The message names the file and the difference."""
 
 
-class FormatError(ValueError):
+class UnreadableError(OSError):
+    """A store, or a checkpoint in it, cannot be read now; that does not mean that it is damaged."""
+
+
+class FormatError(RefusalError):
     """A checkpoint was written by another version of this package; nothing is wrong with it."""
 
 
@@ -429,6 +449,23 @@ class CheckpointStore(ABC):
     def quarantine(self, step: int) -> str:
         """Take a damaged checkpoint out, so that its step can be saved again; returns its new name."""
 
+    @abstractmethod
+    def quarantined(self) -> list[str]:
+        """Names of checkpoints that were taken out."""
+
+    @property
+    @abstractmethod
+    def backups(self) -> str:
+        """Where former content of the store may be found, for messages."""
+
+    @abstractmethod
+    def put(self, name: str, data: Data) -> None:
+        """Write a small file; it appears whole or not at all."""
+
+    def point_latest_at(self, step: int) -> None:
+        """Let `latest` name a checkpoint."""
+        self.put(LATEST, step_name(step).encode())
+
     def open(self, step: int) -> Checkpoint:
         """Read a checkpoint's manifest.
 
@@ -488,6 +525,22 @@ def ahead(
             yield waiting.popleft().result()
 
 
+def for_each(work: Callable[[T], object], items: Iterable[T]) -> None:
+    """Do the work for all, whatever fails.
+
+    Raises:
+        OSError: the first one.
+    """
+    errors = []
+    for item in items:
+        try:
+            work(item)
+        except OSError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
 def blank(size: int) -> memoryview:
     """Allocate memory for a file's content; `bytearray` would hold the GIL while it fills it with zeros."""
     return memoryview(mmap.mmap(-1, max(size, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))[:size]
@@ -502,6 +555,12 @@ def step_of(name: str) -> int | None:
     """The step of a checkpoint's name; None for the name of anything else."""
     found = _COMMITTED.fullmatch(name)
     return int(found[1]) if found else None
+
+
+def explained(error: OSError) -> str:
+    """An error of a filesystem or a store, with what to do."""
+    advice = _ADVICE.get(error.errno or 0)
+    return f"{error}; {advice}" if advice else str(error)
 
 
 def _of_another_version(found: object) -> str:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Literal
+from functools import partial
+from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from trainyard_train.config_base import ConfigSection
+
+FROM_SCRATCH: Final = "begin at step 0 if there are checkpoints and none can be used"
+"""Help of the option."""
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "") not in {"", "0"}
 
 
 class CheckpointConfig(ConfigSection):
@@ -28,6 +37,10 @@ class CheckpointConfig(ConfigSection):
     memory_gib: float | None = Field(default=None, ge=0)
     """Maximum memory per node for the newest checkpoint, which the agent keeps for restarted ranks: two
     captures of each rank. Default: what is free; 0: none."""
+    skip_unreadable: bool = Field(default_factory=partial(_is_set, "TRAINYARD_SKIP_UNREADABLE"))
+    """Whether to resume from an older checkpoint if the newest one cannot be read, which then remains."""
+    from_scratch: bool = Field(default_factory=partial(_is_set, "TRAINYARD_FROM_SCRATCH"))
+    """Whether to begin at step 0 if there are checkpoints and none can be used; one that can is resumed."""
     store: str = ""
     """URL of a folder in an object store, such as `s3://bucket/runs/7`; empty: `checkpoints` in run_dir."""
 

@@ -16,9 +16,9 @@ import re
 import secrets
 import shutil
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,7 @@ from trainyard_train.checkpointing.checkpoint import (
     Manifest,
     Retention,
     blank,
+    for_each,
     step_name,
     step_of,
 )
@@ -39,6 +40,7 @@ from trainyard_train.checkpointing.digests import Data, FileEntry, header_size, 
 
 _LEFTOVER: Final = re.compile(rf"(step-\d{{8,}}|{LATEST})\.(tmp|trash)\.[0-9a-f]+")
 
+_QUARANTINED: Final = re.compile(r"step-\d{8,}\.damaged\.[0-9a-f]+")
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Flag for writes that bypass the page cache; 0 where the system lacks it (Linux has it)."""
 _BLOCK: Final = 4096
@@ -64,7 +66,7 @@ class Files:
             data: content of the file.
             finish: called before the header is written, which may change it.
         """
-        with path.open("wb", buffering=0) as file:
+        with _named(path), path.open("wb", buffering=0) as file:
             content, descriptor = memoryview(data), file.fileno()
             head = min(-(-header_size(data) // _BLOCK) * _BLOCK, len(content))
             os.lseek(descriptor, head, os.SEEK_SET)
@@ -88,10 +90,9 @@ class Files:
 
     def remove_tree(self, path: Path) -> None:
         """Delete a file, or a directory with its content; missing parts are ignored."""
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        while exists(path):
+            with suppress(FileNotFoundError):  # another process deletes the same
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _write(descriptor: int, content: memoryview) -> None:
@@ -133,8 +134,12 @@ class FolderStore(CheckpointStore):
     def where(self) -> str:
         return str(self.root)
 
+    @property
+    def backups(self) -> str:
+        return f"a snapshot or a backup of the filesystem, into {self.root}"
+
     def begin(self, step: int) -> str:
-        if not self.root.is_dir():
+        if not exists(self.root):
             self.files.make_directory(self.root)
             self.files.sync_directory(self.root.parent)
         staged = f"{step_name(step)}.tmp.{secrets.token_hex(4)}"
@@ -160,30 +165,29 @@ class FolderStore(CheckpointStore):
         try:
             self.files.rename(source, target)
         except OSError:
-            if not target.is_dir():
+            if not exists(target):
                 raise
             self.discard(staged)
         self.files.sync_directory(self.root)
 
     def clean_up(self, step: int) -> None:
-        self._point_latest_at(self.root / step_name(step))
-        for old in self.retention.superseded(self.committed()):
-            self._remove(old)
+        self.point_latest_at(step)
+        for_each(self._remove, self.retention.superseded(self.committed()))
 
     def discard(self, staged: str) -> None:
-        self.files.remove_tree(self.root / staged)
+        with suppress(OSError):
+            self.files.remove_tree(self.root / staged)
 
     def collect_garbage(self) -> None:
-        for path in self._entries():
-            if _LEFTOVER.fullmatch(path.name):
-                self.files.remove_tree(path)
+        leftovers = [self.root / name for name in self._names() if _LEFTOVER.fullmatch(name)]
+        for_each(self.files.remove_tree, leftovers)
 
     def committed(self) -> list[int]:
-        steps = (step_of(path.name) for path in self._entries())
-        return sorted((step for step in steps if step is not None), reverse=True)
+        return sorted((step for name in self._names() if (step := step_of(name)) is not None), reverse=True)
 
     def read(self, name: str) -> bytes:
-        return (self.root / name).read_bytes()
+        with _named(self.root / name):
+            return (self.root / name).read_bytes()
 
     def read_range(self, name: str, start: int, stop: int) -> memoryview:
         content = blank(stop - start)
@@ -192,7 +196,7 @@ class FolderStore(CheckpointStore):
     def read_into(self, name: str, start: int, parts: Sequence[memoryview]) -> int:
         # Not mapped: an error of the disk, or of NFS, would end the process by a signal.
         left, done = deque(parts), 0
-        with (self.root / name).open("rb", buffering=0) as file:
+        with _named(self.root / name), (self.root / name).open("rb", buffering=0) as file:
             while left and (found := os.preadv(file.fileno(), list(islice(left, _PARTS)), start + done)):
                 done += found
                 while left and found >= len(left[0]):
@@ -202,20 +206,26 @@ class FolderStore(CheckpointStore):
         return done
 
     def size(self, name: str) -> int | None:
-        path = self.root / name
-        return path.stat().st_size if path.is_file() else None
+        try:
+            return (self.root / name).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def quarantine(self, step: int) -> str:
         quarantined = f"{step_name(step)}.damaged.{secrets.token_hex(4)}"
         self.files.rename(self.root / step_name(step), self.root / quarantined)
         return quarantined
 
-    def _point_latest_at(self, target: Path) -> None:
-        staged = self.root / f"{LATEST}.tmp.{secrets.token_hex(4)}"
-        self.files.write(staged, target.name.encode())
-        with suppress(FileNotFoundError):  # another run has started and deleted it; that run sets `latest`
-            self.files.rename(staged, self.root / LATEST)
-        self.files.sync_directory(self.root)
+    def quarantined(self) -> list[str]:
+        return sorted(name for name in self._names() if _QUARANTINED.fullmatch(name))
+
+    def put(self, name: str, data: Data) -> None:
+        path = self.root / name
+        staged = path.with_name(f"{path.name}.tmp.{secrets.token_hex(4)}")
+        self.files.write(staged, data)
+        with suppress(FileNotFoundError):  # another run has started and deleted it; that run writes its own
+            self.files.rename(staged, path)
+        self.files.sync_directory(path.parent)
 
     def _remove(self, step: int) -> None:
         path = self.root / step_name(step)
@@ -224,5 +234,33 @@ class FolderStore(CheckpointStore):
             self.files.rename(path, trash)  # a half-deleted checkpoint must not look like a committed one
         self.files.remove_tree(trash)
 
-    def _entries(self) -> list[Path]:
-        return list(self.root.iterdir()) if self.root.is_dir() else []
+    def _names(self) -> list[str]:
+        """Names in the folder; an error is no proof that there is none, as it is for `Path.is_dir`."""
+        try:
+            return [path.name for path in self.root.iterdir()]
+        except FileNotFoundError:
+            return []
+
+
+def exists(path: Path) -> bool:
+    """Whether a path exists. From Python 3.14 on, `Path.exists` is false for any error.
+
+    Raises:
+        OSError: that is unknown.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in errors of calls that only know its descriptor."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise

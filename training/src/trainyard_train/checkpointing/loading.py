@@ -22,7 +22,14 @@ from typing import Any
 
 import torch
 
-from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, StoredFile, ahead
+from trainyard_train.checkpointing.checkpoint import (
+    Checkpoint,
+    DamagedError,
+    StoredFile,
+    UnreadableError,
+    ahead,
+    explained,
+)
 from trainyard_train.checkpointing.digests import BLOCK, Data, Digest, digests_of
 from trainyard_train.checkpointing.tensor_files import (
     Offset,
@@ -104,7 +111,8 @@ class Load:
     headers: dict[str, Header] = field(default_factory=dict, init=False)
     own_header: Header | None = field(default=None, init=False)
     """Header of the file with this rank's number, if there is one."""
-    _damage: str = field(default="", init=False)
+    _problem: tuple[str, bool] = field(default=("", False), init=False)
+    """What this rank has found wrong, and whether that is damage."""
     _bytes_from_store: int = field(default=0, init=False)
     _altered: set[str] = field(default_factory=set, init=False)
     """Files whose copy in memory this rank has found altered; other ranks may have used them."""
@@ -149,7 +157,7 @@ class Load:
                 undefined.
         """
         if missing := self._missing(targets):
-            self._record_damage(DamagedError(f"{self.checkpoint.name} lacks parts of {missing[0]}"))
+            self._record(DamagedError(f"{self.checkpoint.name} lacks parts of {missing[0]}"))
         for attempt in count():
             found = self._exchange(f"needs-{attempt}", [self._needs(), sorted(self.checkpoint.held.files)])
             runs = plan(self.checkpoint, [needs for needs, _ in found], [held for _, held in found])
@@ -243,8 +251,8 @@ class Load:
                 header.file.put_block(number, header.digests[number], parts)
                 return _Block(parts[0], is_in_tensor=True)
             return _Block(header.file.block(number, header.digests, buffer)[1], is_in_tensor=False)
-        except DamagedError as error:
-            self._record_damage(error)
+        except (DamagedError, OSError) as error:
+            self._record(error)
             return _Block(memoryview(bytes(stop - start)), is_in_tensor=False)
 
     def _parts(self, name: str, start: int, stop: int) -> list[memoryview]:
@@ -296,8 +304,8 @@ class Load:
         try:
             file = self.checkpoint.file(name)
             header = file.header()
-        except DamagedError as error:
-            self._record_damage(error)
+        except (DamagedError, OSError) as error:
+            self._record(error)
             return memoryview(b"")
         self._bytes_from_store += 0 if file.is_held(header) else len(header)
         return header
@@ -306,22 +314,26 @@ class Load:
         try:
             self.headers[name] = Header.parse(self.checkpoint.file(name), data)
         except DamagedError as error:
-            self._record_damage(error)
+            self._record(error)
 
-    def _record_damage(self, error: DamagedError) -> None:
-        self._damage = self._damage or f"{error} (reported by rank {self.mesh.rank} on {self.mesh.node})"
+    def _record(self, error: DamagedError | OSError) -> None:
+        if not self._problem[0]:
+            text = explained(error) if isinstance(error, OSError) else str(error)
+            self._problem = f"{text} (reported by {self.mesh.own_name})", isinstance(error, DamagedError)
 
     def _exchange(self, point: str, value: Any) -> list[Any]:  # noqa: ANN401 (JSON)
         """Gather every rank's value on all ranks.
 
         Raises:
             DamagedError: on all ranks, if one has found damage.
+            UnreadableError: on all ranks, if one could not read a file.
         """
-        texts = self.mesh.gather(f"{self.key}/{point}", json.dumps([self._damage, value]))
+        texts = self.mesh.gather(f"{self.key}/{point}", json.dumps([*self._problem, value]))
         found = [json.loads(text) for text in texts]
-        if damages := [damage for damage, _ in found if damage]:
-            raise DamagedError(damages[0])
-        return [each for _, each in found]
+        for kind in (True, False):
+            if problems := [text for text, is_damage, _ in found if text and is_damage == kind]:
+                raise DamagedError(problems[0]) if kind else UnreadableError(problems[0])
+        return [each for _, _, each in found]
 
 
 def plan(checkpoint: Checkpoint, needs: Sequence[_Needs], held: Sequence[Collection[str]]) -> list[_Blocks]:

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trainyard_train.checkpointing.checkpoint import (
     KEEP_THREE,
-    LATEST,
     MANIFEST,
     CheckpointStore,
     Manifest,
     Retention,
+    for_each,
     step_name,
     step_of,
 )
@@ -61,6 +61,12 @@ _RETRIES: Final = 20
 _UNKNOWN_CONDITION: Final = re.compile(r"NotImplemented|status[a-z ]*: 501", re.I)
 """The error of a store without conditional writes: S3 before August 2024, and stores like it, answer 501
 (ceph/s3-tests#218)."""
+_VERSIONS: Final = {
+    "s3": "an earlier version of its objects (aws s3api list-object-versions --bucket {})",
+    "gs": "an earlier version of its objects (gcloud storage ls --all-versions gs://{})",
+    "az": "an earlier version of its blobs (az storage blob list --include vd --container-name {})",
+}
+"""Where former content of a bucket may be found, by scheme."""
 _ADVICE: Final = {
     "nosuchbucket": "create the bucket, or correct checkpoint.store",
     r"timetooskewed|request date header too old|reasonable timeframe": (
@@ -131,14 +137,16 @@ class ObjectStore(CheckpointStore):
             self.discard(staged)
 
     def clean_up(self, step: int) -> None:
-        self.put(LATEST, step_name(step).encode())
+        self.point_latest_at(step)
         superseded = self.retention.superseded(self.committed())
         if self.retention.tag:
             self._mark(superseded)
             return
-        for old in superseded:
-            self._delete([f"{step_name(old)}/{MANIFEST}"])  # first: then it no longer counts as committed
-            self._delete_below(step_name(old))
+        for_each(self._remove, superseded)
+
+    def _remove(self, step: int) -> None:
+        self._delete([f"{step_name(step)}/{MANIFEST}"])  # first: then it no longer counts as committed
+        self._delete_below(step_name(step))
 
     def discard(self, staged: str) -> None:
         if staged in self._unconfirmed:  # `collect_garbage` checks whether it was committed
@@ -209,6 +217,20 @@ class ObjectStore(CheckpointStore):
         self.put(quarantined, self.read(f"{step_name(step)}/{MANIFEST}"))
         self._delete([f"{step_name(step)}/{MANIFEST}"])
         return quarantined
+
+    def quarantined(self) -> list[str]:
+        return [
+            f"{step_name(step)}/{name}"
+            for step, names in self._by_step().items()
+            for name in names
+            if name.startswith(_DAMAGED)
+        ]
+
+    @property
+    def backups(self) -> str:
+        return _VERSIONS.get(self.url.partition("://")[0], "a backup").format(
+            self.url.partition("://")[2].partition("/")[0]
+        )
 
     def _mark(self, steps: Sequence[int]) -> None:
         """Mark checkpoints for the bucket's rule that deletes them, and note which, for later processes."""

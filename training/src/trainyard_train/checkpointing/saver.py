@@ -1,6 +1,4 @@
-"""`Saver`: all ranks save one checkpoint together in the background, load the newest whole one, and
-quarantine damaged ones.
-"""
+"""`Saver`: all ranks save one checkpoint together in the background."""
 
 from __future__ import annotations
 
@@ -11,15 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from trainyard_train.checkpointing.checkpoint import (
-    Checkpoint,
-    CheckpointStore,
-    DamagedError,
-    Manifest,
-    step_name,
-)
+from trainyard_train.checkpointing.checkpoint import CheckpointStore, Manifest, explained
 from trainyard_train.checkpointing.digests import FileEntry
 from trainyard_train.checkpointing.snapshot import Snapshot, merge
 from trainyard_train.checkpointing.tensor_files import file_name
@@ -27,28 +19,9 @@ from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 
-T = TypeVar("T")
-
 
 class SaveError(OSError):
     """No checkpoint was made; earlier committed checkpoints remain."""
-
-
-class MismatchError(ValueError):
-    """A checkpoint is of another run: the message lists each setting that differs."""
-
-
-class UnsharedError(OSError):
-    """A rank cannot read what rank 0 can: the checkpoint is whole, and is not quarantined."""
-
-
-DATASET: Final = "dataset"
-"""Key of a run's identity: identifies the dataset, as far as it determines the order of samples."""
-_WHOSE: Final = {DATASET: "the present data"}
-_ADVICE: Final = {
-    DATASET: "; with other data the order of samples would change: set data.path to the previous data, or"
-    " start a new run"
-}
 
 
 @dataclass(frozen=True)
@@ -90,8 +63,6 @@ class Saver:
         self.store, self.memory = store, memory or NodeMemory()
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
         self._save_numbers = count()
-        self._attempts = count()
-        """Numbers the attempts at finding a checkpoint and at loading one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
         self._clean_up: Future[None] | None = None
@@ -152,136 +123,9 @@ class Saver:
             self._begin_clean_up(step)
         return Saved(sum(each["entry"]["size"] for each in reports), seconds)
 
-    def newest(
-        self, identity: Mapping[str, Any], *, whole: bool = False
-    ) -> tuple[Checkpoint | None, list[str]]:
-        """The checkpoint to resume from, the same on all ranks, and what was wrong with newer ones.
-
-        The ranks look at the sizes of all files; what is in them is verified when it is loaded. Rank 0
-        quarantines damaged checkpoints and deletes staging data of dead runs.
-
-        Args:
-            identity: values that the checkpoint must have in common with this run.
-            whole: verify all that is in it now, too, each rank a part of the files. It is always done where
-                there is no older one to fall back to after a load that fails.
-
-        Raises:
-            MismatchError: the checkpoint is of a run with another identity.
-            UnsharedError: on every rank, if one cannot read a checkpoint that rank 0 finds whole.
-        """
-        damages: list[str] = []
-        if self.mesh.is_rank0:
-            self.store.collect_garbage()
-        checkpoint = None
-        while True:
-            key = f"find/{next(self._attempts)}"
-            steps = self.store.committed() if self.mesh.is_rank0 else []
-            chosen = json.loads(self.mesh.broadcast(f"{key}/steps", json.dumps(steps[:2])))
-            if not chosen:
-                break
-            checkpoint, damage = self._look_at_part(chosen[0], whole or len(chosen) == 1)
-            if not any(found := self.mesh.gather(f"{key}/damage", damage)):
-                break
-            self._quarantine_everywhere(key, chosen[0], next(filter(None, found)), damages)
-            checkpoint = None
-        damages = json.loads(self.mesh.broadcast(f"{key}/damages", json.dumps(damages)))
-        if checkpoint and (mismatch := _mismatch(checkpoint, identity)):
-            self.mesh.shutdown_barrier()
-            raise MismatchError(mismatch)
-        return checkpoint, damages
-
-    def load(
-        self,
-        identity: Mapping[str, Any],
-        restore: Callable[[Checkpoint, str], T],
-        found: tuple[Checkpoint | None, list[str]] | None = None,
-    ) -> tuple[Checkpoint | None, list[str], T | None]:
-        """Restore the newest whole checkpoint.
-
-        Args:
-            identity: see `newest`.
-            restore: takes a checkpoint and a prefix for keys; raises DamagedError on all ranks if it is
-                damaged.
-            found: result of `newest`, which is called if it is not given.
-
-        Returns:
-            the checkpoint, what was wrong with newer ones, and what `restore` returned.
-
-        Raises:
-            MismatchError: the checkpoint is of a run with another identity.
-            UnsharedError: on every rank, if one cannot read a checkpoint that rank 0 finds whole, or if one
-                that was whole a moment ago is not, and there is no other.
-        """
-        checkpoint, damages = found or self.newest(identity)
-        while checkpoint:
-            key = f"load/{next(self._attempts)}"
-            try:
-                restored = restore(checkpoint, key)
-                checkpoint.held.files.clear()  # the next captures overwrite this memory
-                return checkpoint, damages, restored
-            except DamagedError as error:
-                self._quarantine_everywhere(key, checkpoint.manifest.step, str(error), damages)
-            checkpoint, more = self.newest(identity)
-            damages = [*json.loads(self.mesh.broadcast(f"{key}/damages", json.dumps(damages))), *more]
-            if not checkpoint:
-                raise UnsharedError(
-                    f"{damages[-1]}; part of it was loaded: start again, without a checkpoint"
-                )
-        return None, damages, None
-
     def loaded(self) -> None:
         """Wait until every rank has loaded; only then may anything be saved, and so be pruned."""
         self.mesh.gather("loaded", "")
-
-    def _look_at_part(self, step: int, whole: bool) -> tuple[Checkpoint | None, str]:
-        """Look at the files that are this rank's to look at; returns what is wrong, too."""
-        try:
-            checkpoint = self.store.open(step)
-            checkpoint.held.files.update(self._held(checkpoint.manifest))
-            readers = checkpoint.readers(self.mesh.world_size)
-            mine = [name for name, reader in readers.items() if reader == self.mesh.rank]
-            for name in mine:
-                checkpoint.file(name).check_size()
-            if whole:
-                checkpoint.verify(mine)
-        except DamagedError as error:
-            return None, f"{error} (reported by {self._own_name})"
-        return checkpoint, ""
-
-    def _held(self, manifest: Manifest) -> dict[str, memoryview]:
-        """The files of a checkpoint that this node's memory has."""
-        found = self.memory.find({name: each.sha256 for name, each in manifest.files.items()})
-        return {name: each for name, each in found.items() if len(each) == manifest.files[name].size}
-
-    def _quarantine_everywhere(self, key: str, step: int, reason: str, damages: list[str]) -> None:
-        """Quarantine a damaged checkpoint, on rank 0.
-
-        Raises:
-            UnsharedError: on every rank, if rank 0 finds it whole.
-        """
-        verdict = self._checked_by_rank0(step, reason, damages) if self.mesh.is_rank0 else ""
-        if verdict := self.mesh.broadcast(f"{key}/verdict", verdict):
-            self.mesh.shutdown_barrier()
-            raise UnsharedError(verdict)
-
-    def _checked_by_rank0(self, step: int, reason: str, damages: list[str]) -> str:
-        """Quarantine a checkpoint if rank 0 finds it damaged too; else return why the ranks disagree.
-
-        A rank whose folder is not the one that all share, or whose node alters what it reads, must not cost
-        the others what they have.
-        """
-        if step not in self.store.committed():  # a running process has deleted it, and has a newer one
-            return ""
-        try:
-            self.store.open(step).verify()
-        except DamagedError:
-            damages.append(self._quarantine(step, reason))
-            return ""
-        return (
-            f"{step_name(step)} in {self.store.where}: {reason}, but rank 0 on {self.mesh.node} reads it"
-            " intact: check that all ranks share run_dir, and check the node that reported this; nothing was"
-            " changed"
-        )
 
     def _begin_clean_up(self, step: int) -> None:
         """Do what follows a commit beside the training; what has not begun yet, this one does too."""
@@ -294,7 +138,8 @@ class Saver:
         try:
             self.store.clean_up(step)
         except OSError as error:
-            log_line(f"the checkpoint of step {step} is committed, but the clean-up after it failed: {error}")
+            why = explained(error)
+            log_line(f"the checkpoint of step {step} is committed, but the clean-up after it failed: {why}")
 
     def _forget(self, key: str) -> None:
         """Delete a save's keys from the store; that this save ended shows that no rank needs them."""
@@ -305,21 +150,17 @@ class Saver:
         try:
             return self.store.begin(step)
         except OSError as error:
-            log_line(f"the checkpoint of step {step} cannot be started: {error}")
+            log_line(f"the checkpoint of step {step} cannot be started: {explained(error)}")
             return ""
 
     def _write(self, staged: str, snapshot: Snapshot) -> dict[str, Any]:
         if problem := snapshot.problem():
-            return {"error": f"{self._own_name}: {problem}"}
+            return {"error": f"{self.mesh.own_name}: {problem}"}
         try:
             entry = self.store.write(staged, file_name(self.mesh.rank), snapshot.data)
         except OSError as error:
-            return {"error": f"{self._own_name}: {error}"}
+            return {"error": f"{self.mesh.own_name}: {explained(error)}"}
         return {"entry": asdict(entry)}
-
-    @property
-    def _own_name(self) -> str:
-        return f"rank {self.mesh.rank} on {self.mesh.node}"
 
     def _commit(self, staged: str, reports: Sequence[Mapping[str, Any]], manifest: Manifest) -> str:
         """Commit, or delete the staging folder; returns the error."""
@@ -330,32 +171,7 @@ class Saver:
             try:
                 self.store.commit(staged, replace(manifest, files=files, state=state))
             except OSError as error:
-                errors.append(str(error))
+                errors.append(explained(error))
         if errors and staged:
             self.store.discard(staged)
         return "; ".join(errors)
-
-    def _quarantine(self, step: int, reason: str) -> str:
-        damage = f"{step_name(step)}: {reason}; quarantined as {self.store.quarantine(step)}"
-        log_line(f"skipping a damaged checkpoint: {damage}")
-        return damage
-
-
-def _mismatch(checkpoint: Checkpoint, identity: Mapping[str, Any]) -> str:
-    """Differences between a checkpoint and a run that would resume from it, as text; empty if none."""
-    if checkpoint.manifest.state.get("imported"):  # imported checkpoints have no run's identity
-        return ""
-    saved = checkpoint.manifest.identity
-    differences = [
-        f"{key}: the checkpoint has {saved.get(key)!r}, {_WHOSE.get(key, 'the configuration')}"
-        f" {identity.get(key)!r}{_ADVICE.get(key, '')}"
-        for key in sorted({*saved, *identity})
-        if saved.get(key) != identity.get(key)
-    ]
-    if not differences:
-        return ""
-    what = (
-        f"{checkpoint.name} in {checkpoint.store.where} belongs to another run; choose another run_dir, or"
-        " change:"
-    )
-    return "\n".join([what, *differences])

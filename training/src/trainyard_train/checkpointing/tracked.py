@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from trainyard_train.checkpointing import values as state_values
 from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Manifest
+from trainyard_train.checkpointing.finding import MismatchError
 from trainyard_train.checkpointing.loading import Header, Load, Targets
 from trainyard_train.checkpointing.objects import (
     SHARED,
@@ -31,7 +32,6 @@ from trainyard_train.checkpointing.objects import (
     TrackedTensor,
     track,
 )
-from trainyard_train.checkpointing.saver import MismatchError
 from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.state import Buffer, replica_of, share_of
 from trainyard_train.checkpointing.tensor_files import name_of

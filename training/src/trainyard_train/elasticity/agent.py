@@ -26,12 +26,14 @@ from typing import Final, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from trainyard_train.config_base import ConfigError, problems_of
+from trainyard_train.config_base import ConfigError, RefusalError, problems_of
 from trainyard_train.contract import (
     EXIT_ABSENT_RANK,
     EXIT_FAILED,
+    EXIT_NOT_DURABLE,
     EXIT_PEER_FAILED,
     EXIT_PREEMPTED,
+    EXIT_UNUSABLE,
     EXIT_WRONG_CONFIG,
 )
 from trainyard_train.elasticity import node_memory
@@ -370,7 +372,7 @@ def combined_exit_code(ends: Collection[int]) -> int:
     """Return one exit code for all ranks, negative for a signal: that of the rank whose failure ended the
     others.
     """
-    for code in (EXIT_WRONG_CONFIG, EXIT_PREEMPTED):
+    for code in (EXIT_WRONG_CONFIG, EXIT_UNUSABLE, EXIT_NOT_DURABLE, EXIT_PREEMPTED):
         if code in ends:
             return code
     if died := [code for code in ends if code < 0]:
@@ -384,11 +386,11 @@ def _as_in_shells(code: int) -> int:
     return _SIGNALLED - code if code < 0 else code
 
 
-def log_config_error(error: ValueError) -> int:
-    """Log every problem of a configuration; returns EXIT_WRONG_CONFIG."""
+def log_refusal(error: RefusalError) -> int:
+    """Log every problem; returns the exit code."""
     for problem in str(error).splitlines():
         log_line(problem)
-    return EXIT_WRONG_CONFIG
+    return error.exit_code
 
 
 def exit_without_teardown(code: int) -> NoReturn:

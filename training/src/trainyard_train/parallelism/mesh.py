@@ -76,6 +76,11 @@ class Mesh:
         return self.rank == 0
 
     @property
+    def own_name(self) -> str:
+        """This rank and its node, for messages."""
+        return f"rank {self.rank} on {self.node}"
+
+    @property
     def shape(self) -> dict[str, int]:
         """Size of each dimension."""
         return {"pipeline": self.pipeline, "data": self.data_size, "tensor": self.tensor}
