@@ -1,12 +1,13 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infra.common.artifacts import LINKS
-from infra.stackfile import Stack, load
+from infra.stackfile import load
 from tests.infra.kubeconfigs import write_kubeconfig
-from tests.infra.plan import Plan, plan, stack_file
+from tests.infra.plan import plan, stack_file
 
 
 @pytest.fixture(scope="session")
@@ -24,76 +25,19 @@ def default_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def local() -> Stack:
-    return load(stack_file("local"))
+def of_stack(name: str) -> Any:
+    """A fixture with a shipped stack."""
+    return pytest.fixture(scope="session")(lambda: load(stack_file(name)))
 
 
-@pytest.fixture(scope="session")
-def local_plan(local: Stack, rendered: Path) -> Plan:
-    return plan(local, rendered)
+def of_plan(name: str) -> Any:
+    """A fixture with the plan of a shipped stack."""
+    return pytest.fixture(scope="session")(lambda rendered: plan(load(stack_file(name)), rendered))
 
 
-@pytest.fixture(scope="session")
-def aws() -> Stack:
-    return load(stack_file("aws"))
-
-
-@pytest.fixture(scope="session")
-def aws_plan(aws: Stack, rendered: Path) -> Plan:
-    return plan(aws, rendered)
-
-
-@pytest.fixture(scope="session")
-def azure() -> Stack:
-    return load(stack_file("azure"))
-
-
-@pytest.fixture(scope="session")
-def azure_plan(azure: Stack, rendered: Path) -> Plan:
-    return plan(azure, rendered)
-
-
-@pytest.fixture(scope="session")
-def coreweave() -> Stack:
-    return load(stack_file("coreweave"))
-
-
-@pytest.fixture(scope="session")
-def coreweave_plan(coreweave: Stack, rendered: Path) -> Plan:
-    return plan(coreweave, rendered)
-
-
-@pytest.fixture(scope="session")
-def gcp() -> Stack:
-    return load(stack_file("gcp"))
-
-
-@pytest.fixture(scope="session")
-def gcp_plan(gcp: Stack, rendered: Path) -> Plan:
-    return plan(gcp, rendered)
-
-
-@pytest.fixture(scope="session")
-def tpu() -> Stack:
-    return load(stack_file("gcp-tpu"))
-
-
-@pytest.fixture(scope="session")
-def tpu_plan(tpu: Stack, rendered: Path) -> Plan:
-    return plan(tpu, rendered)
-
-
-@pytest.fixture(scope="session")
-def onprem() -> Stack:
-    return load(stack_file("onprem"))
-
-
-@pytest.fixture(scope="session")
-def onprem_plan(onprem: Stack, rendered: Path) -> Plan:
-    return plan(onprem, rendered)
-
-
-@pytest.fixture(scope="session")
-def dev_plan(rendered: Path) -> Plan:
-    return plan(load(stack_file("aws-dev")), rendered)
+local, local_plan = of_stack("local"), of_plan("local")
+aws, aws_plan, dev_plan = of_stack("aws"), of_plan("aws"), of_plan("aws-dev")
+azure, azure_plan = of_stack("azure"), of_plan("azure")
+coreweave, coreweave_plan = of_stack("coreweave"), of_plan("coreweave")
+gcp, gcp_plan, tpu, tpu_plan = of_stack("gcp"), of_plan("gcp"), of_stack("gcp-tpu"), of_plan("gcp-tpu")
+onprem, onprem_plan = of_stack("onprem"), of_plan("onprem")

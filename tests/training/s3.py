@@ -104,7 +104,7 @@ class _S3Handler(BaseHTTPRequestHandler):
         with suppress(OSError):  # a client that was killed has closed the connection itself
             self.connection.shutdown(socket.SHUT_RDWR)
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

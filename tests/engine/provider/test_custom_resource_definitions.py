@@ -1,9 +1,6 @@
 """The resource `CustomResourceDefinitions`, on a fake API server: apply, wait, adopt, delete."""
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +12,7 @@ from engine.provider.custom_resource_definitions import CustomResourceDefinition
 from engine.provider.resource import Cancelled, ResourceNotFound
 from infra.errors import InputError, TrainyardError
 from tests.engine.progress import InterruptedProgress, RecordedProgress
+from tests.servers import QuietHandler, kubeconfig_of, serving
 
 PREFIX = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -28,7 +26,7 @@ def definition(name: str, text: str = "") -> dict[str, Any]:
     }
 
 
-class FakeApiServer(BaseHTTPRequestHandler):
+class FakeApiServer(QuietHandler):
     """A fake API server for definitions, which are established at their second read."""
 
     stored: ClassVar[dict[str, Any]]
@@ -38,13 +36,13 @@ class FakeApiServer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.partition("?")[0].removeprefix(PREFIX).strip("/")
         if not name:
-            self.answer(200, {"items": [{"metadata": each["metadata"]} for each in self.stored.values()]})
+            self.respond(200, {"items": [{"metadata": each["metadata"]} for each in self.stored.values()]})
         elif name not in self.stored:
-            self.answer(404, {"message": "not found"})
+            self.respond(404, {"message": "not found"})
         else:
             if self.establishes:
                 self.stored[name]["status"] = {"conditions": [{"type": "Established", "status": "True"}]}
-            self.answer(200, self.stored[name])
+            self.respond(200, self.stored[name])
 
     def do_PATCH(self) -> None:
         path, _, query = self.path.partition("?")
@@ -56,26 +54,16 @@ class FakeApiServer(BaseHTTPRequestHandler):
             part.lower().replace("fieldmanager", "fieldManager") for part in query.split("&")
         }
         if "broken" in name:
-            self.answer(422, {"message": "spec.group is wrong"})
+            self.respond(422, {"message": "spec.group is wrong"})
             return
         self.stored[name] = yaml.safe_load(body)
-        self.answer(201, self.stored[name])
+        self.respond(201, self.stored[name])
 
     def do_DELETE(self) -> None:
         name = self.path.partition("?")[0].removeprefix(PREFIX).strip("/")
         self.requests.append(("DELETE", name))
         found = self.stored.get(name) if "in-use" in name else self.stored.pop(name, None)
-        self.answer(200 if found else 404, found or {"message": "not found"})
-
-    def answer(self, code: int, body: object) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_arguments: object) -> None: ...
+        self.respond(200 if found else 404, found or {"message": "not found"})
 
 
 @pytest.fixture
@@ -84,28 +72,19 @@ def server() -> Iterator[type[FakeApiServer]]:
         stored: ClassVar[dict[str, Any]] = {}
         requests: ClassVar[list[tuple[str, str]]] = []
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Fresh)
-    Fresh.address = f"http://127.0.0.1:{listening.server_port}"  # type: ignore[attr-defined]
-    threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
-    yield Fresh
-    listening.shutdown()
-    listening.server_close()
+    with serving(Fresh) as listening:
+        Fresh.address = f"http://127.0.0.1:{listening.server_port}"  # type: ignore[attr-defined]
+        yield Fresh
 
 
 def inputs(
     server: type[FakeApiServer] | None, folder: Path, *definitions: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     address = getattr(server, "address", "http://127.0.0.1:1")
-    kubeconfig = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": address}}],
-        "users": [{"name": "u", "user": {}}],
-    }
     source = folder / f"{digest({'all': definitions})[:8]}.yaml"
     source.write_text(yaml.safe_dump_all(definitions))
     return {
-        "kubeconfig": yaml.safe_dump(kubeconfig),
+        "kubeconfig": yaml.safe_dump(kubeconfig_of(address)),
         "source": str(source),
         "definitions": {each["metadata"]["name"]: digest(each) for each in definitions},
         **more,

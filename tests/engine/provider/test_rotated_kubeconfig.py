@@ -2,10 +2,8 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
@@ -15,12 +13,13 @@ from engine.provider.resource import ResourceNotFound
 from engine.provider.rotated_kubeconfig import RotatedKubeconfig, kubeconfig_with
 from infra.errors import TrainyardError
 from tests.engine.progress import RecordedProgress
+from tests.servers import QuietHandler, kubeconfig_of, serving
 
 TOKENS = "/api/v1/namespaces/fleet-test/serviceaccounts/hub/token"
 SECRET = "/api/v1/namespaces/kueue-system/secrets/fleet-test-far"
 
 
-class FakeApiServers(BaseHTTPRequestHandler):
+class FakeApiServers(QuietHandler):
     """A fake of both clusters' API servers: it issues tokens with its own lifetime, and stores Secrets."""
 
     secrets: ClassVar[dict[str, Any]]
@@ -34,55 +33,35 @@ class FakeApiServers(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.asked.append((self.command, path, body))
         if self.refusal:
-            self._respond(403, {"kind": "Status", "message": self.refusal})
+            self.respond(403, {"kind": "Status", "message": self.refusal})
         elif path == TOKENS:
             ends = (datetime.now(UTC) + self.given).strftime("%Y-%m-%dT%H:%M:%SZ")
             number = sum(asked == TOKENS for _, asked, _ in self.asked)
-            self._respond(201, {"status": {"token": f"token-{number}", "expirationTimestamp": ends}})
+            self.respond(201, {"status": {"token": f"token-{number}", "expirationTimestamp": ends}})
         elif self.command == "PATCH":
             self.secrets[path] = body
-            self._respond(200, body)
+            self.respond(200, body)
         elif path in self.secrets:
-            self._respond(200, self.secrets[path] if self.command == "GET" else self.secrets.pop(path))
+            self.respond(200, self.secrets[path] if self.command == "GET" else self.secrets.pop(path))
         else:
-            self._respond(404, {"kind": "Status", "message": "not found"})
+            self.respond(404, {"kind": "Status", "message": "not found"})
 
-    def _respond(self, code: int, answer: Any) -> None:
-        data = json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
-
-    def log_message(self, *_arguments: object) -> None: ...
+    do_GET = do_POST = do_PATCH = do_DELETE = answer
 
 
 @pytest.fixture
 def inputs() -> Iterator[dict[str, Any]]:
     FakeApiServers.secrets, FakeApiServers.asked, FakeApiServers.refusal = {}, [], ""
     FakeApiServers.given = timedelta(hours=24)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeApiServers)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    kubeconfig = yaml.safe_dump(
-        {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-            "users": [{"name": "u", "user": {"token": "of-the-administrator"}}],
+    with serving(FakeApiServers) as server:
+        config = kubeconfig_of(f"http://127.0.0.1:{server.server_port}", {"token": "of-the-administrator"})
+        yield {
+            **dict.fromkeys(("issuer", "holder"), yaml.safe_dump(config)),
+            "serviceAccount": {"namespace": "fleet-test", "name": "hub"},
+            "secret": {"namespace": "kueue-system", "name": "fleet-test-far"},
+            "lifetimeSeconds": 86400,
+            "serial": 0,
         }
-    )
-    yield {
-        "issuer": kubeconfig,
-        "holder": kubeconfig,
-        "serviceAccount": {"namespace": "fleet-test", "name": "hub"},
-        "secret": {"namespace": "kueue-system", "name": "fleet-test-far"},
-        "lifetimeSeconds": 86400,
-        "serial": 0,
-    }
-    server.shutdown()
-    server.server_close()
 
 
 def stored() -> dict[str, Any]:

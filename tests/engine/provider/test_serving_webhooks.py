@@ -2,11 +2,10 @@
 
 import itertools
 import json
-import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ from engine.provider.serving_webhooks import ServingWebhooks
 from infra.clients.kubernetes import ApiServer, NoAnswer
 from infra.errors import TrainyardError
 from tests.engine.progress import InterruptedProgress, RecordedProgress
+from tests.servers import QuietHandler, kubeconfig_of, serving
 
 COLLECTION = "/apis/kueue.x-k8s.io/v1beta2/resourceflavors"
 MADE = {"kind": "ResourceFlavor", "metadata": {"name": "probe"}}
@@ -37,7 +37,7 @@ UNTRUSTED = (
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
 
-class ScriptedApiServer(BaseHTTPRequestHandler):
+class ScriptedApiServer(QuietHandler):
     """A fake API server with a list of answers, of which it repeats the last one."""
 
     answers: ClassVar[list[tuple[int, str]]]
@@ -46,19 +46,10 @@ class ScriptedApiServer(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.asked.append((self.path, self.body()))
         code, text = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        self.answer(code, {"message": text} if text else None)
+        self.respond(code, {"message": text} if text else b"")
 
     def body(self) -> Any:
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-
-    def answer(self, code: int, body: Any) -> None:
-        data = json.dumps(body).encode() if body else b""
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_arguments: object) -> None: ...
 
 
 class StaleApiServer(ScriptedApiServer):
@@ -74,18 +65,18 @@ class StaleApiServer(ScriptedApiServer):
 
     def do_GET(self) -> None:
         found = [each for path, each in self.configurations.items() if path.startswith(f"{self.path}/")]
-        self.answer(200, {"items": found})
+        self.respond(200, {"items": found})
 
     def do_PATCH(self) -> None:
         assert self.headers["Content-Type"] == "application/merge-patch+json"
         path, _, query = self.path.partition("?")
         self.patched.append((path, query, len(self.asked)))
         if not self.writable:
-            self.answer(403, {"message": "mutatingwebhookconfigurations is forbidden"})
+            self.respond(403, {"message": "mutatingwebhookconfigurations is forbidden"})
             return
         self.configurations[path]["metadata"].update(self.body()["metadata"])
         self.answers[:] = [ADDED, DENIED]
-        self.answer(200, self.configurations[path])
+        self.respond(200, self.configurations[path])
 
 
 class ProgressUntil(RecordedProgress):
@@ -109,7 +100,7 @@ def configuration(name: str, webhook: str, ca: str) -> dict[str, Any]:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
-    yield from serving(ScriptedApiServer, monkeypatch)
+    yield from serving_by(ScriptedApiServer, monkeypatch)
 
 
 @pytest.fixture
@@ -127,26 +118,20 @@ def stale(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
         )
     }
     StaleApiServer.writable, StaleApiServer.patched = True, []
-    yield from serving(StaleApiServer, monkeypatch)
+    yield from serving_by(StaleApiServer, monkeypatch)
 
 
-def serving(kind: type[ScriptedApiServer], monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+def serving_by(
+    kind: type[ScriptedApiServer], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ThreadingHTTPServer]:
     monkeypatch.setattr(api_server, "POLL_SECONDS", 0.01)
     ScriptedApiServer.answers, ScriptedApiServer.asked = [], []
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
-    yield listening
-    listening.shutdown()
-    listening.server_close()
+    with serving(kind) as listening:
+        yield listening
 
 
 def inputs(server: ThreadingHTTPServer) -> dict[str, Any]:
-    kubeconfig = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "u", "user": {}}],
-    }
+    kubeconfig = kubeconfig_of(f"http://127.0.0.1:{server.server_port}")
     return {"kubeconfig": yaml.safe_dump(kubeconfig), "collection": COLLECTION, "probes": PROBES}
 
 

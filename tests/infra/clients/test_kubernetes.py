@@ -6,12 +6,10 @@ import ast
 import json
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -19,6 +17,7 @@ from engine.paths import REPOSITORY
 from infra.clients.kubernetes import ApiError, ApiServer, ClusterAccess, NoAnswer, PluginError
 from infra.clients.kubernetes.access import proxy_for
 from infra.clients.kubernetes.api import url
+from tests.servers import QuietHandler, kubeconfig_of, serving
 
 OTHERS = {
     "infra/clients/azure.py": "Azure's own API",
@@ -32,16 +31,7 @@ OTHERS = {
 WAYS = {"kubernetes", "kubernetes_asyncio", "kr8s", "httpx", "urllib3", "requests", "websocket", "aiohttp"}
 
 
-def config(server: str, user: dict[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:
-    return {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "users": [{"name": "u", "user": user or {}}],
-    }
-
-
-class EchoApiHandler(BaseHTTPRequestHandler):
+class EchoApiHandler(QuietHandler):
     """Answers with the requested path; refuses requests without a token."""
 
     asked: ClassVar[list[tuple[str, str, str, str]]]
@@ -57,31 +47,20 @@ class EchoApiHandler(BaseHTTPRequestHandler):
         if type(self).busy:
             type(self).busy -= 1
             status = 429
-        body = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("retry-after", "0")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.respond(status, answer, **{"retry-after": "0"})
 
-    do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 -- the server's names
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+    do_POST = do_PATCH = do_DELETE = do_GET
 
 
 @pytest.fixture
 def host() -> Iterator[str]:
     EchoApiHandler.asked, EchoApiHandler.busy = [], 0
-    server = ThreadingHTTPServer(("127.0.0.1", 0), EchoApiHandler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+    with serving(EchoApiHandler) as server:
+        yield f"http://127.0.0.1:{server.server_port}/"
 
 
 def api(host: str, token: str = "mei") -> ApiServer:
-    return ApiServer(ClusterAccess(config(host, {"token": token} if token else {})))
+    return ApiServer(ClusterAccess(kubeconfig_of(host, {"token": token} if token else {})))
 
 
 def test_a_path_is_requested_with_the_users_token(host: str) -> None:
@@ -147,7 +126,9 @@ def test_each_argument_of_a_command_is_a_separate_parameter() -> None:
 def test_a_token_file_is_read_again_and_users_act_as_others(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
-    access = ClusterAccess(config("http://c", {"tokenFile": str(file), "as": "ops", "as-groups": ["a", "b"]}))
+    access = ClusterAccess(
+        kubeconfig_of("http://c", {"tokenFile": str(file), "as": "ops", "as-groups": ["a", "b"]})
+    )
     acts = [("Impersonate-User", "ops"), ("Impersonate-Group", "a"), ("Impersonate-Group", "b")]
     assert access.now()[1] == [("Authorization", "Bearer first"), *acts]
     file.write_text("second\n")
@@ -158,7 +139,7 @@ def test_a_token_file_is_read_again_and_users_act_as_others(tmp_path: Path) -> N
 def test_a_plugin_is_asked_again_once_it_has_expired(expires: str, calls: int, tmp_path: Path) -> None:
     status = json.dumps({"status": {"token": "t", "expirationTimestamp": expires}})
     script = f"echo >> {tmp_path}/asked; echo '{status}'"
-    access = ClusterAccess(config("http://c", {"exec": {"command": "sh", "args": ["-c", script]}}))
+    access = ClusterAccess(kubeconfig_of("http://c", {"exec": {"command": "sh", "args": ["-c", script]}}))
     assert [access.now()[1] for _ in range(3)] == [[("Authorization", "Bearer t")]] * 3
     assert len((tmp_path / "asked").read_text()) == calls
 
@@ -167,7 +148,7 @@ def test_a_plugin_that_fails_later_leaves_the_last_credential_to_the_api_server(
     """It then refuses the credential, and the command says how the job is followed again."""
     status = json.dumps({"status": {"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}})
     script = f"mkdir {tmp_path}/asked && echo '{status}'"
-    access = ClusterAccess(config("http://c", {"exec": {"command": "sh", "args": ["-c", script]}}))
+    access = ClusterAccess(kubeconfig_of("http://c", {"exec": {"command": "sh", "args": ["-c", script]}}))
     assert access.now()[1] == [("Authorization", "Bearer t")]
 
 
@@ -187,7 +168,7 @@ def test_a_refused_list_may_count_as_empty(host: str) -> None:
 )
 def test_a_plugin_without_a_credential_is_named(command: str, message: str) -> None:
     with pytest.raises(PluginError, match=message):
-        ClusterAccess(config("http://c", {"exec": {"command": command}}))
+        ClusterAccess(kubeconfig_of("http://c", {"exec": {"command": command}}))
 
 
 def test_threads_have_certificates_of_their_own_and_no_key_stays_on_the_disk(tmp_path: Path) -> None:
@@ -203,7 +184,7 @@ def test_threads_have_certificates_of_their_own_and_no_key_stays_on_the_disk(tmp
     keys = tmp_path / "keys"
     keys.mkdir()
     with ThreadPoolExecutor() as pool:
-        made = list(pool.map(lambda _: ClusterAccess(config("https://c", user), keys), range(8)))
+        made = list(pool.map(lambda _: ClusterAccess(kubeconfig_of("https://c", user), keys), range(8)))
     assert all(isinstance(each.now()[0], ssl.SSLContext) for each in made)
     assert not list(keys.iterdir())
 

@@ -1,8 +1,6 @@
 import hashlib
-import http.server
 import io
 import tarfile
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from engine.paths import REPOSITORY, Paths
 from local.toolchain import search
 from local.toolchain.versions import Versions
 from tests.engine.progress import RecordedProgress
+from tests.servers import QuietHandler, serving
 
 
 @dataclass
@@ -34,23 +33,14 @@ def site() -> Iterator[ReleaseSite]:
     files: dict[str, bytes] = {}
     asked: list[str] = []
 
-    class ReleaseSiteHandler(http.server.BaseHTTPRequestHandler):
+    class ReleaseSiteHandler(QuietHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
             content = files.get(self.path)
-            self.send_response(200 if content is not None else 404)
-            self.send_header("Content-Length", str(len(content or b"")))
-            self.end_headers()
-            self.wfile.write(content or b"")
+            self.respond(200 if content is not None else 404, content or b"")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ReleaseSiteHandler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield ReleaseSite(f"http://127.0.0.1:{server.server_port}", files, asked)
-    server.shutdown()
-    server.server_close()
+    with serving(ReleaseSiteHandler) as server:
+        yield ReleaseSite(f"http://127.0.0.1:{server.server_port}", files, asked)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ class _BlobHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(answer.body)
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer
 
     def act(self, name: str, asked: Mapping[str, str], body: bytes) -> BlobResponse:
         raise NotImplementedError

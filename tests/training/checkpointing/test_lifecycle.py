@@ -139,7 +139,7 @@ def served(api: GcpLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(json.dumps(content).encode())
 
-        do_GET = do_PATCH = do_POST = do_PUT = _answer  # noqa: N815
+        do_GET = do_PATCH = do_POST = do_PUT = _answer
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

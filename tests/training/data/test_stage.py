@@ -1,14 +1,14 @@
 """Datasets are staged complete and verified, or not at all: from folders, a web server and an S3 server."""
 
 import functools
-import http.server
 import json
-import threading
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
+from tests.servers import QuietHandler, serving
 from tests.training.s3 import BUCKET, Proxy, s3
 from trainyard_train.checkpointing.object_store import ObjectStore
 from trainyard_train.data import stage
@@ -167,14 +167,10 @@ def test_a_fetch_continues_after_a_store_has_failed(s3: Proxy, tmp_path: Path) -
 
 @pytest.fixture
 def web(source: str) -> Iterator[str]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+    class Files(QuietHandler, SimpleHTTPRequestHandler): ...
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=source))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
+    with serving(functools.partial(Files, directory=source)) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def test_a_file_of_a_web_server_is_staged(web: str, tmp_path: Path) -> None:

@@ -4,16 +4,14 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.processes import TIMEOUT_SECONDS, wait_for
+from tests.servers import QuietHandler, serving
 from tests.training.launch import events
 from tests.training.test_trainer import configure
 from trainyard_train.elasticity.instance_metadata import Aws, Azure, Gcp, Metadata, Watch, metadata_of
@@ -45,30 +43,19 @@ class FakeMetadataService:
         return self.answers.get(path.partition("?")[0], (404, "not found"))
 
 
-@contextmanager
-def serving(cloud: FakeMetadataService) -> Iterator[FakeMetadataService]:
-    class MetadataHandler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            status, text = cloud.answer(self.command, self.path, self.headers)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        do_GET = do_PUT = _answer  # noqa: N815
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), MetadataHandler)
-    cloud.base = f"http://127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield cloud
-    server.shutdown()
-
-
 @pytest.fixture
 def cloud() -> Iterator[FakeMetadataService]:
-    with serving(FakeMetadataService()) as service:
+    service = FakeMetadataService()
+
+    class MetadataHandler(QuietHandler):
+        def _answer(self) -> None:
+            status, text = service.answer(self.command, self.path, self.headers)
+            self.respond(status, text.encode())
+
+        do_GET = do_PUT = _answer
+
+    with serving(MetadataHandler) as server:
+        service.base = f"http://127.0.0.1:{server.server_port}"
         yield service
 
 

@@ -11,9 +11,7 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +19,7 @@ import pytest
 
 from engine.paths import REPOSITORY
 from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
+from tests.servers import QuietHandler, serving
 from tests.training.launch import events
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.config import parse_config
@@ -126,7 +125,7 @@ def test_a_disk_that_is_full_for_tensorboard_is_reported_once_and_costs_no_step(
     assert len(list((tmp_path / "tensorboard").iterdir())) > 1, "it continues once the disk has space"
 
 
-class Collector(BaseHTTPRequestHandler):
+class Collector(QuietHandler):
     """A fake of OpenTelemetry's collector, which records what it is sent."""
 
     bodies: ClassVar[list[bytes]] = []
@@ -134,21 +133,15 @@ class Collector(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.bodies.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+        self.respond(200)
 
 
 def test_opentelemetry_is_sent_the_values_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = pytest.importorskip("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    train(configure(tmp_path, export={"opentelemetry": True}))
-    server.shutdown()
+    with serving(Collector) as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        train(configure(tmp_path, export={"opentelemetry": True}))
     sent = messages.ExportMetricsServiceRequest.FromString(Collector.bodies[-1])
     metrics = {
         metric.name: metric for part in sent.resource_metrics[0].scope_metrics for metric in part.metrics
