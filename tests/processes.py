@@ -1,11 +1,13 @@
-"""Waiting for conditions, free ports, and kills, for tests that start processes."""
+"""Programs, their output and ends, conditions to wait for, and free ports, for tests that start processes."""
 
 import secrets
 import socket
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import psutil
 
@@ -21,6 +23,11 @@ def wait_for(condition: Callable[[], object], output: Callable[[], str] = lambda
     while not condition():
         assert time.monotonic() < deadline, f"waited for {TIMEOUT_SECONDS:g} s: {output()}"
         time.sleep(0.02)
+
+
+def capture(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end with its output as text; it may fail, unless `check` is true."""
+    return subprocess.run(command, capture_output=True, text=True, **options)
 
 
 def free_port() -> int:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.common.target_registry import TARGETS, target_of
+from tests.processes import capture
 
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCTION = ("catalog", "engine", "infra", "local", "rehearsal", "trainyard")
@@ -68,9 +68,7 @@ def test_validating_a_stack_loads_no_sdk(kind: str) -> None:
         f" load(Path('stacks/Pulumi.{kind}.yaml'));"
         f" print([name for name in {SDKS!r} if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
+    done = capture([sys.executable, "-c", program], check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
 
 

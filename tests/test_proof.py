@@ -14,6 +14,7 @@ import pytest
 
 from engine.paths import REPOSITORY
 from tests import proof
+from tests.processes import capture
 from tests.proof import PLAN, Tier
 from tests.tiers import TIERS, is_wanted, markers_of
 
@@ -261,9 +262,7 @@ def soak(folder: Path, fails: int) -> str:
     )
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     command: Sequence[str] = [sys.executable, "-P", "-c", code]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    ).stdout
+    return capture(command, cwd=folder, env=environment).stdout
 
 
 def test_the_tests_of_a_soak_that_have_passed_do_not_run_again(tmp_path: Path) -> None:

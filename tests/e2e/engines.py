@@ -26,6 +26,7 @@ from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.rehearse import ANY_VERSION, with_common
 from tests.e2e.rehearsed import plain_environment
+from tests.processes import capture
 from trainyard.stack.parts import PACKAGE_PARTS
 
 PLUGIN = {"providers": [{"name": "trainyard", "path": str(ROOT / ".trainyard/bin")}]}
@@ -58,7 +59,7 @@ class FakeKubernetesProvider(FakeProvider):
     ) -> provider_pb2.GetSchemaResponse:
         binaries = ROOT / ".trainyard/bin"
         command = [f"{binaries}/pulumi", "package", "get-schema", f"{binaries}/pulumi-resource-kubernetes"]
-        output = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
+        output = capture(command, cwd="/", check=True)
         return provider_pb2.GetSchemaResponse(schema=output.stdout)
 
 
@@ -74,14 +75,7 @@ class ProjectEngine:
 
     def pulumi(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run(
-            ["pulumi", *words],
-            cwd=self.project,
-            env=dict(self.environment),
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        return capture(["pulumi", *words], cwd=self.project, env=dict(self.environment), timeout=600)
 
     def preview(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Preview a program that uses the package."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from infra.common.artifacts import ROOT
 from rehearsal.leaks import Leak, leaks_in
+from tests.processes import capture
 
 PLUGIN = """\
 #!/bin/sh
@@ -28,11 +29,9 @@ def plain_environment(folder: Path) -> dict[str, str]:
 def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: int = 0) -> Any:
     """Run the command; return its report, or its error output if `code` is not 0."""
     own = {"TRAINYARD_STACKS": str(stacks)} if stacks else {}
-    ended = subprocess.run(
+    ended = capture(
         [ROOT / ".venv/bin/trainyard", "rehearse", "-o", "json", *arguments],
         env={**plain_environment(folder), **own},
-        capture_output=True,
-        text=True,
         timeout=1500,
     )
     assert ended.returncode == code, ended.stderr[-4000:]

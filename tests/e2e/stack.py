@@ -19,6 +19,7 @@ import yaml
 from engine.paths import REPOSITORY
 from engine.recovery import MARKER
 from local.cluster.processes import wait_until
+from tests.processes import capture
 from trainyard_train.contract import read_metrics
 
 BARE, NAME, FAR = "e2e", "trial", "far"
@@ -202,9 +203,7 @@ class LocalStack:
         """Run a shell script in the environment that `trainyard env` prints."""
         prelude = f'eval "$({Path(sys.prefix)}/bin/trainyard env)"'
         command = ["bash", "-euc", f"{prelude}\n{script}"]
-        done = subprocess.run(
-            command, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
-        )
+        done = capture(command, env=self.environment, cwd=REPOSITORY)
         message = CommandResult(done.returncode, done.stdout, done.stderr)
         assert message.code == 0, message.text
         return message
@@ -212,13 +211,7 @@ class LocalStack:
     def kubectl(self, *words: str, given: str = "") -> str:
         """Run kubectl as the administrator and return what it prints."""
         program = REPOSITORY / ".trainyard" / "bin" / "kubectl"
-        done = subprocess.run(
-            [program, f"--kubeconfig={self.kubeconfig}", *words],
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = capture([program, f"--kubeconfig={self.kubeconfig}", *words], input=given)
         assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
         return done.stdout
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from local.cluster.commands import program, run
 from local.cluster.layout import Layout
 from tests.e2e.machine import Traces
 from tests.e2e.stack import FAR, NAME, NETWORK, CommandResult, Declaration, LocalStack
+from tests.processes import capture
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -125,16 +125,13 @@ class FleetOfTwo:
 
     def may(self, verb: str, resource: str, *where: str) -> bool:
         """Whether the hub's account may do this on the worker, by the worker's access review."""
-        asked = subprocess.run(
+        asked = capture(
             [
                 Path(__file__).parents[2] / ".trainyard" / "bin" / "kubectl",
                 f"--kubeconfig={self.far.kubeconfig}",
                 *("auth", "can-i", verb, resource, *where),
                 f"--as=system:serviceaccount:fleet-{FLEET}:hub",
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+            ]
         )
         return asked.stdout.strip() == "yes"
 

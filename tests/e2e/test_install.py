@@ -16,6 +16,7 @@ import yaml
 from infra.common.artifacts import ROOT
 from infra.errors import ExitCode
 from tests.e2e.rehearsed import plain_environment
+from tests.processes import capture
 
 pytestmark = pytest.mark.engine
 
@@ -100,15 +101,7 @@ class InstalledCommand:
 
     def run(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run a program that is installed."""
-        return subprocess.run(
-            words,
-            cwd=self.project,
-            env=self.variables,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        return capture(words, cwd=self.project, env=self.variables, input=given, timeout=600)
 
     @property
     def environment(self) -> Path:
@@ -167,12 +160,10 @@ def tool(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def _copy_repository(folder: Path) -> None:
-    listed = subprocess.run(
+    listed = capture(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", ":!tests", ":!docs"],
         cwd=ROOT,
-        capture_output=True,
         check=True,
-        text=True,
     )
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
@@ -181,7 +172,7 @@ def _copy_repository(folder: Path) -> None:
 
 
 def python(environment: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([environment / "bin/python", "-P", *words], capture_output=True, text=True)
+    return capture([environment / "bin/python", "-P", *words])
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -229,7 +220,7 @@ def test_training_without_an_extra_names_it(
 
 def test_a_command_without_its_extra_names_it(environments: dict[str, Path]) -> None:
     command = (environments["trainyard"] / "bin/trainyard", "deploy-role", "-s", "aws")
-    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    refused = capture(command, cwd=ROOT)
     assert refused.returncode == ExitCode.HOST
     path, got, allowed, fix = refused.stderr.splitlines()[1:]
     assert path == "packages of the extra `local`"

@@ -25,6 +25,7 @@ from infra.stackfile import load
 from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import SECONDS, LocalStack, job, overrides
 from tests.e2e.tenants import Command, Person, command_of
+from tests.processes import capture
 from trainyard.jobs.forward import forward_port
 from trainyard.jobs.manifest import manifest
 from trainyard.stack.session import Session
@@ -68,15 +69,7 @@ def in_a_pod(
 ) -> subprocess.CompletedProcess[str]:
     """Run `trainyard shell` as the member, in a separate process, since it reads standard input."""
     command, environment = as_mei(stack, "shell", of)
-    return subprocess.run(
-        [*command, *words],
-        env=environment,
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    return capture([*command, *words], env=environment, input=given, timeout=SECONDS)
 
 
 def as_mei(stack: LocalStack, *words: str) -> tuple[list[str], dict[str, str]]:
@@ -100,9 +93,7 @@ def test_a_member_gets_a_context_from_a_file_without_secrets(stack: LocalStack, 
         ["login", str(file)],
         ["jobs", "--context", f"{stack.name}-research", "--stack", "unwritten"],
     ):
-        done = subprocess.run(
-            [programs / "trainyard", *words], env=environment, capture_output=True, text=True, check=False
-        )
+        done = capture([programs / "trainyard", *words], env=environment)
         assert done.returncode == 0, done.stderr
         assert "of research" in done.stdout if words[0] == "login" else JOB in done.stdout
     assert kubeconfig.stat().st_mode & 0o777 == 0o600

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,6 +25,7 @@ from tests.e2e.guide import blocks, paste
 from tests.e2e.leftovers import exclusive, remove
 from tests.e2e.machine import Traces
 from tests.e2e.rehearsed import plain_environment
+from tests.processes import capture
 from trainyard.stack.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
@@ -149,9 +149,7 @@ def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp
     environment = {**reader, "PULUMI_CONFIG_PASSPHRASE": "two", "TRAINYARD_STACKS": str(stacks)}
 
     def run(*words: str, fails: bool = False) -> str:
-        ended = subprocess.run(
-            words, cwd=project, env=environment, capture_output=True, text=True, timeout=700
-        )
+        ended = capture(words, cwd=project, env=environment, timeout=700)
         assert bool(ended.returncode) == fails, (ended.stdout + ended.stderr)[-4000:]
         return ended.stdout
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.paths import REPOSITORY
+from tests.processes import capture
 
 PARTS = (
     "catalog", "engine", "infra", "local", "policies", "rehearsal", "requirements", "stacks", "training",
@@ -41,13 +42,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [clone / ".venv" / "bin" / words[0], *words[1:]],
-        cwd=clone,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    return capture([clone / ".venv" / "bin" / words[0], *words[1:]], cwd=clone, timeout=600)
 
 
 def test_a_price_needs_no_sdk(clone: Path) -> None:

@@ -22,6 +22,7 @@ from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.store import ResourceStore, StoredResource
 from tests.e2e.engines import OwnFakeProvider, ProjectEngine, engine_for
 from tests.e2e.rehearsed import install_plugin, leaks_reported, plain_environment, rehearse
+from tests.processes import capture
 from trainyard.stack.access import kubeconfig_for
 from trainyard.stack.session import Session
 
@@ -233,11 +234,7 @@ def test_a_template_passes_its_lifecycle_under_the_policies(
 def test_the_workflow_passes_its_linter(tmp_path: Path) -> None:
     environment = {**os.environ, "GOBIN": str(tmp_path)}
     subprocess.run(["go", "install", ACTIONLINT], env=environment, check=True, capture_output=True)
-    linted = subprocess.run(
-        [tmp_path / "actionlint", TEMPLATES / "pipelines/github/trainyard.yml"],
-        capture_output=True,
-        text=True,
-    )
+    linted = capture([tmp_path / "actionlint", TEMPLATES / "pipelines/github/trainyard.yml"])
     assert linted.returncode == 0, linted.stdout
 
 
@@ -251,7 +248,7 @@ def test_the_pipeline_fits_gitlabs_own_schema(change: Mapping[str, Any], code: i
     pipeline = tmp_path / "gitlab-ci.yml"
     pipeline.write_text(f"{written}\n{yaml.safe_dump(dict(change)) if change else ''}")
     schema = ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"]
-    checked = subprocess.run([BIN / "check-jsonschema", *schema, pipeline], capture_output=True, text=True)
+    checked = capture([BIN / "check-jsonschema", *schema, pipeline])
     assert checked.returncode == code, checked.stdout
 
 
@@ -264,12 +261,10 @@ class Runner:
 
     def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a step in the shell that the pipelines use."""
-        ended = subprocess.run(
+        ended = capture(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
             cwd=self.workspace,
             env={**self.environment, **variables},
-            capture_output=True,
-            text=True,
             timeout=900,
         )
         assert leaks_reported(ended) == []
@@ -454,9 +449,7 @@ def run_gitlab(
 
 def test_gitlab_clones_the_commit_that_is_named(runner: Runner, tmp_path: Path) -> None:
     clean, clone, checkout, _ = GITLAB[".prepare"]["before_script"]
-    commits = subprocess.run(
-        ["git", "rev-list", "--max-count=2", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    commits = capture(["git", "rev-list", "--max-count=2", "HEAD"], cwd=ROOT, check=True)
     before = commits.stdout.split()[-1]
     where = tmp_path / "clone"
     where.mkdir()

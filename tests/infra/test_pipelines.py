@@ -18,6 +18,7 @@ from policies.config import EvaluatedStack
 from policies.exemptions import PolicyConfigError, parse_exemptions
 from policies.security import exemptions
 from tests.infra.test_templates import PROGRAMS, TEMPLATES, filled, project_of
+from tests.processes import capture
 
 PIPELINES = ROOT / "templates" / "pipelines"
 GITHUB: Mapping[str, Any] = yaml.safe_load((PIPELINES / "github/trainyard.yml").read_text())
@@ -180,7 +181,7 @@ def clone(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def prepare(clone: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["bash", str(PIPELINES / "prepare.sh"), *arguments]
-    return subprocess.run(command, env=dict(clone), capture_output=True, text=True)
+    return capture(command, env=dict(clone))
 
 
 def test_an_operating_job_fails_if_nothing_is_prepared(clone: dict[str, str]) -> None:
@@ -202,9 +203,7 @@ def sign_in(folder: Path, **variables: str) -> dict[str, str]:
     script = f'source "{PIPELINES / "gitlab/sign-in.sh"}"; env -0'
     tokens = {"AWS_TOKEN": "of aws", "GOOGLE_TOKEN": "of google", "AZURE_TOKEN": "of azure"}
     environment = {"PATH": os.environ["PATH"], "CREDENTIALS": str(folder), **tokens, **variables}
-    ended = subprocess.run(
-        ["bash", "-eo", "pipefail", "-c", script], env=environment, capture_output=True, text=True
-    )
+    ended = capture(["bash", "-eo", "pipefail", "-c", script], env=environment)
     assert (ended.returncode, ended.stderr) == (0, "")
     found = dict(line.split("=", 1) for line in ended.stdout.split("\0") if line)
     assert not set(tokens) & set(found), "no program that follows sees a token"
@@ -241,7 +240,7 @@ def program(folder: Path, project: Mapping[str, Any]) -> subprocess.CompletedPro
     (folder / "to").mkdir()
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump(dict(project)))
     command = [sys.executable, *map(str, (PIPELINES / "program.py", folder, ROOT, folder / "to"))]
-    return subprocess.run(command, capture_output=True, text=True)
+    return capture(command)
 
 
 @pytest.mark.parametrize("template", PROGRAMS)

@@ -1,7 +1,6 @@
 """The program and the plugins start in `infra/`, whose module names must not hide those of other packages."""
 
 import os
-import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.common.artifacts import ROOT
+from tests.processes import capture
 
 FOLDER = ROOT / "infra"
 RELATIVE = ["", ".", ":/nowhere", "/nowhere:", "./", "../infra"]
@@ -16,14 +16,7 @@ RELATIVE = ["", ".", ":/nowhere", "/nowhere:", "./", "../infra"]
 
 
 def run(pythonpath: str, code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=FOLDER,
-        env={**os.environ, "PYTHONPATH": pythonpath},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = capture([sys.executable, "-c", code], cwd=FOLDER, env={**os.environ, "PYTHONPATH": pythonpath})
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import TIMEOUT_SECONDS
+from tests.processes import TIMEOUT_SECONDS, capture
 from tests.training.launch import Ranks, events, reached, settings, start_agent
 from trainyard_train import train
 from trainyard_train.config_base import ConfigError
@@ -95,9 +95,7 @@ notice = PreemptionNotice(exit_seconds=600)
 notice.watch()
 notice.begin_steps()
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=TIMEOUT_SECONDS
-    )
+    ended = capture([sys.executable, "-c", begin + program], timeout=TIMEOUT_SECONDS)
     return ended.returncode, ended.stdout + ended.stderr
 
 

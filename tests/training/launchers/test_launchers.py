@@ -16,7 +16,7 @@ import psutil
 import pytest
 import torch
 
-from tests.processes import TIMEOUT_SECONDS, free_port, kill, wait_for
+from tests.processes import TIMEOUT_SECONDS, capture, free_port, kill, wait_for
 from tests.training.hold import hold
 from tests.training.launch import Ranks, events, reached, run, settings, sha256, start, terminate_ranks
 from trainyard_train.checkpointing.folder_store import FolderStore
@@ -117,9 +117,7 @@ def test_under_mpirun_the_weights_are_the_same_also_after_a_notice(tmp_path: Pat
     subprocess.run(run_module, check=True)
     assert events(tmp_path, "resumed")[0]["step"] == saved
     assert sha256(tmp_path) == undisturbed
-    hello = subprocess.run(
-        [*command, "trainyard_train.launchers.mpi_hello"], check=True, capture_output=True, text=True
-    )
+    hello = capture([*command, "trainyard_train.launchers.mpi_hello"], check=True)
     assert hello.stdout.count("sum of 1 to 2 is 3") == 2
 
 

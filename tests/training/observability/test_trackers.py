@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 
 from engine.paths import REPOSITORY
-from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
+from tests.processes import TIMEOUT_SECONDS, capture, free_port, wait_for
 from tests.servers import QuietHandler, serving
 from tests.training.launch import events
 from tests.training.test_trainer import NoticeAt, configure, train
@@ -83,7 +83,7 @@ def test_tensorboard_reads_the_values_of_the_log(tmp_path: Path) -> None:
     arguments = [part for text in options for part in ("--set", text)]
     subprocess.run([sys.executable, "-m", "trainyard_train.train", *arguments], env=only_that, check=True)
     command = [sys.executable, "-c", READ, str(tmp_path / "tensorboard")]
-    out = subprocess.run(command, env=only_that, check=True, capture_output=True, text=True).stdout
+    out = capture(command, env=only_that, check=True).stdout
     found = json.loads(out)
     assert found["train/loss"] == [
         [line["step"], pytest.approx(line["loss"], rel=1e-6)] for line in events(tmp_path, "step")
@@ -111,13 +111,7 @@ train.main(sys.argv[1:])
 def test_a_disk_that_is_full_for_tensorboard_is_reported_once_and_costs_no_step(tmp_path: Path) -> None:
     options = [f"run_dir={tmp_path}", "export.tensorboard=true", "steps=20", "evaluate_every=10"]
     arguments = [part for text in options for part in ("--set", text)]
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, *arguments],
-        env=pod_environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = capture([sys.executable, "-c", FULL, *arguments], env=pod_environment())
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("export.tensorboard: metrics cannot be exported") == 1
     assert "No space left on device" in done.stderr

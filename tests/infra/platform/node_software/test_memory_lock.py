@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from infra.platform.node_software import memory_lock
 from infra.platform.programs import program
-from tests.processes import TIMEOUT_SECONDS
+from tests.processes import TIMEOUT_SECONDS, capture
 
 LITTLE = 2**16
 UNSHARED = [str(shutil.which("unshare")), "--fork", "--pid", "--mount-proc", "--kill-child"]
@@ -43,13 +42,11 @@ def run(folder: Path, *names: str) -> tuple[list[str], str]:
     script = SCRIPT.replace(
         "--memlock=unlimited:unlimited", "--memlock=$(ulimit -H -l | awk '{print $1 * 1024}')"
     )
-    if "unlimited" in subprocess.run(["sh", "-c", "ulimit -H -l"], capture_output=True, text=True).stdout:
+    if "unlimited" in capture(["sh", "-c", "ulimit -H -l"]).stdout:
         script = SCRIPT
     programs = [str(folder / name) for name in names]
-    done = subprocess.run(
+    done = capture(
         [*UNSHARED, sys.executable, "-c", NODE, str(LITTLE), script, *programs],
-        capture_output=True,
-        text=True,
         timeout=TIMEOUT_SECONDS,
         check=True,
     )

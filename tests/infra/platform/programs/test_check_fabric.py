@@ -19,7 +19,7 @@ import catalog
 from infra.platform.fabric import FABRIC_SIGNAL, needs
 from infra.platform.jobs.runtimes import EX_NO_FABRIC
 from infra.platform.programs import program
-from tests.processes import TIMEOUT_SECONDS
+from tests.processes import TIMEOUT_SECONDS, capture
 
 SHELLS = ("dash", "bash")
 """/bin/sh of Debian and of Red Hat. BusyBox's ash was tested by hand, since hosts of CI may lack it."""
@@ -32,7 +32,7 @@ CONDA = Path("opt/conda")
 
 def linked(path: Path) -> list[Path]:
     """Return the libraries of a program, and its loader."""
-    output = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+    output = capture(["ldd", path], check=True).stdout
     return [Path(found) for found in re.findall(r"(/\S+) \(0x", output)]
 
 
@@ -83,14 +83,7 @@ class ContainerRoot:
         environment = {"PATH": "/usr/bin:/bin", "TRAINYARD_FABRIC": needs(fabric), "PET_NNODES": "2"}
         environment |= catalog.fabric(fabric).environment | variables
         alone = [UNSHARE, *USER, "--fork", "--pid", "--mount", f"--mount-proc={self.folder}/proc"]
-        return subprocess.run(
-            [*alone, CHROOT, str(self.folder), *CHECK],
-            env=environment,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-        )
+        return capture([*alone, CHROOT, str(self.folder), *CHECK], env=environment, timeout=TIMEOUT_SECONDS)
 
 
 @pytest.fixture(params=SHELLS)
@@ -241,12 +234,9 @@ def _child(process: int) -> int:
 def hooked(main: subprocess.Popen[str], **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the check beside a container's first process, as the kubelet runs the hook."""
     enter = [NSENTER, f"--target={_child(main.pid)}", "--pid", "--mount", "--root", "--wd"]
-    return subprocess.run(
+    return capture(
         [*enter, *CHECK, str(FABRIC_SIGNAL)],
         env={"PATH": "/bin", "NCCL_NET": "IB", "TRAINYARD_FABRIC": needs("ib-ndr"), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=TIMEOUT_SECONDS,
     )
 

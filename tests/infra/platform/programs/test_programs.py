@@ -16,7 +16,7 @@ from infra.platform import programs
 from infra.platform.base import HOME
 from infra.platform.jobs.runtimes import EX_TEMPFAIL
 from infra.platform.programs import on_fabric, program
-from tests.processes import TIMEOUT_SECONDS, wait_for
+from tests.processes import TIMEOUT_SECONDS, capture, wait_for
 
 FOLDER = Path(programs.__file__).parent
 SHELL = sorted(path.name for path in FOLDER.glob("*.sh"))
@@ -62,12 +62,7 @@ def test_every_program_begins_with_its_purpose_and_what_runs_it() -> None:
 
 @pytest.mark.parametrize("name", SHELL)
 def test_shell_programs_have_no_fault_that_shellcheck_finds(name: str) -> None:
-    found = subprocess.run(
-        [Path(sys.executable).with_name("shellcheck"), FOLDER / name],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = capture([Path(sys.executable).with_name("shellcheck"), FOLDER / name])
     assert not found.stdout
 
 
@@ -187,9 +182,7 @@ def test_nccl_gets_what_the_fabrics_script_sets_and_nothing_else(tmp_path: Path)
 def test_nccl_chooses_the_network_of_a_job_of_one_node(nodes: str, network: str) -> None:
     command = [*on_fabric("ib-ndr"), "sh", "-c", 'echo "$NCCL_NET/$*"', "sh", "a b"]
     environment = {"PATH": os.environ["PATH"], "NCCL_NET": "IB", "PET_NNODES": nodes}
-    started = subprocess.run(
-        command, env=environment, check=False, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
-    )
+    started = capture(command, env=environment, timeout=TIMEOUT_SECONDS)
     assert (started.returncode, started.stdout) == (0, f"{network}/a b\n")
 
 
@@ -200,7 +193,7 @@ def test_the_drivers_folder_follows_those_of_the_image(tmp_path: Path, own: str,
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": own}
 
     def output() -> str:
-        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+        return capture(command, env=environment, check=True).stdout
 
     assert output() == f"{own}/a b\n", "only GKE has such a folder"
     (tmp_path / "libcuda.so.1").touch()

@@ -1,7 +1,6 @@
 """The plan of the shipped CoreWeave stack: pools, bucket policy, InfiniBand, volumes and access."""
 
 import json
-import subprocess
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tests.infra.evaluated import findings
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
+from tests.processes import capture
 from trainyard.cost.price import price_report
 
 CHECKPOINT_SECONDS = 60
@@ -120,9 +120,7 @@ def test_the_kubeconfig_takes_the_token_from_the_environment(coreweave_plan: Pla
     assert config["clusters"][0]["cluster"]["server"].startswith("https://")
     run = config["users"][0]["user"]["exec"]
     environment = {"COREWEAVE_API_TOKEN": "CW-SECRET-x", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [run["command"], *run["args"]], env=environment, capture_output=True, text=True, check=True
-    )
+    done = capture([run["command"], *run["args"]], env=environment, check=True)
     assert json.loads(done.stdout)["status"] == {"token": "CW-SECRET-x"}
     assert "CW-SECRET" not in coreweave_plan.outputs["kubeconfig"]
 

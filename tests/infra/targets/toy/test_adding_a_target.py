@@ -2,7 +2,6 @@
 
 import io
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from infra.common import target_registry as registry
 from infra.errors import InputError
 from infra.stackfile import Stack, parse
 from tests.infra.plan import Plan, plan
+from tests.processes import capture
 from trainyard.cost.price import show_price
 from trainyard.forms import ReportForm
 
@@ -76,11 +76,7 @@ def test_the_guide_names_every_file_that_names_a_target() -> None:
 
 
 def git_lines(*arguments: str) -> set[str]:
-    return set(
-        subprocess.run(
-            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.split()
-    )
+    return set(capture(["git", *arguments], cwd=ROOT, check=True).stdout.split())
 
 
 def test_an_unknown_target_is_refused_with_those_that_exist(registered: None, local: Stack) -> None:
