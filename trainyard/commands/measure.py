@@ -19,7 +19,6 @@ from infra.platform.programs import program
 from trainyard.jobs import run_folder
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.manifest import CHECKPOINTS
-from trainyard.jobs.submit import stack_job
 from trainyard.stack.session import Session
 from trainyard_train.contract import FILE, parse_line, read_metrics
 
@@ -45,7 +44,7 @@ def measure_on_cluster(session: Session) -> Path:
     Raises:
         TrainyardError: there is no run, it has committed no checkpoint, or the pod does not start.
     """
-    job = stack_job(session)
+    job = session.job
     key = JobKey(job.team, job.name)
     if session.is_on_host:
         text = _newest_metrics(session.run_root(key.team, key.name))

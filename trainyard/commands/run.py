@@ -19,7 +19,7 @@ import yaml
 from infra.common import names
 from infra.errors import InputError, Problem
 from infra.stackfile import JobSpec, parse_job
-from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JOB, ORIGIN, PRIORITIES, JobKey
 from trainyard.jobs.manifest import Checkout, manifest
 from trainyard.jobs.placement import PlacedJob, Size, choose, flavors_of
@@ -27,7 +27,7 @@ from trainyard.jobs.retrying_jobs import take_up
 from trainyard.jobs.runtimes import Runtime, runtime_of
 from trainyard.jobs.secrets import Secrets
 from trainyard.jobs.state import Jobs
-from trainyard.jobs.submit import await_data, follow, interruptible, key_of, new_run, submit
+from trainyard.jobs.submit import await_data, interruptible, new_run, submit
 from trainyard.source.files import Listing, list_files
 from trainyard.source.options import RunRequest, Written, check_program, made_up, secrets_of
 from trainyard.source.pack import Pack, counted, pack, printable, size_of
@@ -279,4 +279,6 @@ def submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: boo
 def _submit(session: Session, key: JobKey, body: dict[str, Any], run: str, *, detach: bool) -> None:
     submit(session, key, body, run)
     if not detach:
+        from trainyard.jobs.follow import follow  # after the job is submitted: 40 ms
+
         follow(session, key, run, int((body["spec"].get("trainer") or {}).get("numNodes", 1)))

@@ -16,7 +16,7 @@ from trainyard.jobs.key import JobKey
 from trainyard.jobs.manifest import CHECKPOINTS, SOURCES, manifest, with_data
 from trainyard.jobs.placement import placement_of
 from trainyard.jobs.state import Jobs
-from trainyard.jobs.submit import await_data, new_run, stack_job
+from trainyard.jobs.submit import await_data, new_run
 from trainyard.stack.session import Session
 from trainyard_train.config_base import ConfigError
 from trainyard_train.tune import Search, load_search
@@ -31,7 +31,7 @@ def submit_search(session: Session, file: Path) -> None:
     Raises:
         TrainyardError: the search is wrong, and nothing was submitted; or the API server refused a trial.
     """
-    job = stack_job(session)
+    job = session.job
     try:
         search, _ = load_search(str(file), ["run_dir=/mnt", *_overrides(job, session.stack)])
     except ConfigError as error:

@@ -14,6 +14,7 @@ from infra.clients.kubernetes.api import Kind, Query, path_of
 from infra.common import names
 from infra.errors import InputError, Problem
 from trainyard.jobs.key import WORKLOADS, JobKey
+from trainyard.jobs.state import Jobs
 from trainyard.stack.session import Session
 
 JOB_SETS: Kind = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
@@ -138,3 +139,30 @@ def _no_team(session: Session) -> Problem:
         allowed=f"a context with the namespace of your team ({names.team_namespace('NAME')})",
         fix="set it: kubectl config set-context CONTEXT --namespace " + names.team_namespace("NAME"),
     )
+
+
+def key_of(session: Session, name: str) -> JobKey:
+    """Return the key of the job of that name; without a name, of the stack's own.
+
+    Raises:
+        InputError: no team that the user sees has such a job, or several have.
+    """
+    if not name:
+        job = session.job
+        return JobKey(job.team, job.name)
+    seen = Jobs(session.api).of_teams(session.namespaces)
+    known = [key for key in seen if session.team in {"", key.team}]
+    found = [key for key in known if key.name == name]
+    if len(found) != 1:
+        raise InputError([_ambiguous(name, found) if found else _unknown(name, known)])
+    return found[0]
+
+
+def _unknown(name: str, known: list[JobKey]) -> Problem:
+    others = ", ".join(sorted(key.name for key in known)) or "there is none"
+    return Problem("job", name, f"a submitted job that has not been deleted: {others}", "name one of these")
+
+
+def _ambiguous(name: str, found: list[JobKey]) -> Problem:
+    teams = ", ".join(key.team for key in found)
+    return Problem("job", f"{name}, which {teams} have", "a name that one team has", "name it: --team TEAM")

@@ -1,185 +1,79 @@
-"""Follows a job of the embedded cluster from its submission to its end: collects events of its queue, its
-metrics and its nodes, and reports scheduled preemptions when due.
+"""Follows a submitted job to its end. On the embedded cluster it also preempts nodes on schedule, and prints
+a summary of the training package's metrics.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from infra.stackfile.job import InterruptionSpec
-from local.cluster.events import read_events
-from trainyard.jobs import run_folder
+from infra.errors import ExitCode, Problem, TrainyardError
+from infra.stackfile.job import InterruptionSpec, JobSpec
+from trainyard.jobs.history import HistoryReader, JobHistory
 from trainyard.jobs.key import PREEMPTIONS, JobKey
+from trainyard.jobs.logs import NodeLogs, follow_logs
+from trainyard.jobs.manifest import CHECKPOINTS
+from trainyard.jobs.retrying_jobs import RetryingJobs, states
 from trainyard.jobs.state import Jobs, JobState
-from trainyard.jobs.timeline import TimelineEvent
-from trainyard_train.contract import FILE as METRICS_FILE
-from trainyard_train.contract import parse_line
+from trainyard.stack.session import Session
 
 POLL_SECONDS = 0.3
 """Polling interval: short enough to see every phase, long enough for a few requests per second at most."""
 
 
-class MetricsTail:
-    """The lines that a run has added to its metrics since the last look."""
+def follow_stack_job(session: Session, job: JobSpec, run: str, started: float) -> None:
+    """Follow the stack's job to its end.
 
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir = run_dir
-        self._offset = 0
-        self._rest = b""
-
-    def new_lines(self) -> list[dict[str, Any]]:
-        """Return added lines; an incomplete line is returned by a later call.
-
-        Raises TrainyardError if the file is a link, which a job of the team may have created.
-        """
-        read = run_folder.read_from(self._run_dir, METRICS_FILE, self._offset)
-        self._offset += len(read)
-        *whole, self._rest = (self._rest + read).split(b"\n")
-        lines = map(parse_line, (text.decode(errors="replace") for text in whole))
-        return [line for line in lines if line and _is_complete(line)]
-
-
-@dataclass
-class JobHistory:
-    """A job's events, metrics and state so far."""
-
-    events: list[TimelineEvent] = field(default_factory=list)
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    """All lines of the run's metrics, oldest first."""
-    state: JobState = field(default_factory=lambda: JobState("queued"))
-
-    @property
-    def step(self) -> int:
-        """The last optimizer step that was reported; 0 before the first."""
-        return next((line["step"] for line in reversed(self.lines) if line["event"] == "step"), 0)
-
-    @property
-    def num_steps(self) -> int | None:
-        """Steps of the whole run; None before it has started."""
-        return next((int(line["steps"]) for line in self.lines if "steps" in line), None)
-
-    @property
-    def measure(self) -> str:
-        """The newest loss and speed, in words."""
-        line = next((line for line in reversed(self.lines) if line["event"] == "step"), None)
-        if line is None:
-            return self.state.reason or self.state.phase
-        return f"loss {line['loss']:.3f}, {line['samples_per_second']:.0f} samples/s, {self.state.phase}"
-
-    @property
-    def finished(self) -> dict[str, Any] | None:
-        """The run's final event, with the hash of its final weights."""
-        return next((line for line in reversed(self.lines) if line["event"] == "finished"), None)
-
-
-class Follower:
-    """Polls a job, its metrics and the nodes' events; `history` has all that it saw."""
-
-    def __init__(self, jobs: Jobs, key: JobKey, run_dir: Path, node_events: Path) -> None:
-        self._jobs = jobs
-        self._key = key
-        self._tail = MetricsTail(run_dir)
-        self._node_events = node_events
-        self._seen_node_events = 0
-        self._since = time.time()
-        self.history = JobHistory()
-
-    def poll(self) -> list[TimelineEvent]:
-        """Look once, and return the events that are new."""
-        new = sorted([*self._queue_events(), *self._job_events(), *self._cloud_events()])
-        self.history.events += new
-        return new
-
-    def _queue_events(self) -> Iterator[TimelineEvent]:
-        before, now = self.history.state, self._jobs.state(self._key)
-        self.history.state = now
-        for text in changes(before, now):
-            yield TimelineEvent(time.time(), "queue", text)
-
-    def _job_events(self) -> Iterator[TimelineEvent]:
-        lines = self._tail.new_lines()
-        for line in lines:
-            text = describe(line, first_of_attempt=self._first_step_of_attempt(line))
-            self.history.lines.append(line)
-            if text:
-                yield TimelineEvent(line["time"], "job", text)
-
-    def _cloud_events(self) -> Iterator[TimelineEvent]:
-        events = read_events(self._node_events)
-        new, self._seen_node_events = events[self._seen_node_events :], len(events)
-        for event in new:
-            text = describe_phase(event.phase)
-            if text and event.time >= self._since:
-                yield TimelineEvent(event.time, "cloud", f"{event.node} {text}")
-
-    def _first_step_of_attempt(self, line: dict[str, Any]) -> bool:
-        if line["event"] != "step":
-            return False
-        return not any(
-            seen["event"] == "step" and seen["attempt"] == line["attempt"]
-            for seen in reversed(self.history.lines)
-        )
-
-
-def changes(before: JobState, now: JobState) -> Iterator[str]:
-    """Report changes by the queue and the operators between two polls of a job."""
-    if now.phase == before.phase and now.flavor == before.flavor:
+    Raises:
+        TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
+    """
+    if not session.is_on_host or job.command is not None:  # only the training package writes metrics
+        follow(session, JobKey(job.team, job.name), run, job.num_nodes)
         return
-    if now.flavor and now.flavor != before.flavor:
-        yield f"admitted to {now.flavor}"
-    elif now.phase == "queued" and before.flavor:
-        yield f"left {before.flavor}, waits again: {now.reason}"
-    if now.nodes and now.phase == "running":
-        yield f"pods run on {', '.join(now.nodes)}"
-
-
-def describe(line: dict[str, Any], *, first_of_attempt: bool = False) -> str:
-    """Format one line of the metrics; empty for events that the bar already shows."""
-    if line["event"] == "step" and not first_of_attempt:
-        return ""
-    return _EVENT_MESSAGES.get(line["event"], "").format(
-        **{**line, "nodes": ", ".join(line.get("nodes", ()))}
+    from trainyard.jobs.summary import (  # with what it imports 60 ms, which most callers do not need
+        Summary,
+        show,
     )
 
-
-_EVENT_MESSAGES = {
-    "step": "step {step}: the first of attempt {attempt}",
-    "started": "attempt {attempt} starts on {nodes}",
-    "resumed": "attempt {attempt} resumes at step {step} on {nodes}",
-    "notice": "step {step}: preemption notice for {nodes}",
-    "preempted": "exited with the checkpoint of step {step} committed",
-    "checkpoint_failed": "checkpoint of step {step} failed: {error}",
-    "failed": "attempt {attempt} ends at step {step}: {error}",
-    "finished": "finished at step {step}, weights {sha256:.12}…",
-}
+    history = _follow_on_host(session, job, run)
+    run_dir = session.run_root(job.team, job.name) / run
+    show(session.console, Summary(session.stack_name, job, run, run_dir, started, history))
+    if history.state.phase == "failed":
+        problem = _failed(job.name, history.state, f"at step {history.step}")
+        raise TrainyardError([problem], ExitCode.JOB_FAILED)
 
 
-def _is_complete(line: dict[str, Any]) -> bool:
-    """Whether a line has all shown values of its event: a team's program may have written anything."""
-    try:
-        describe(line, first_of_attempt=True)
-    except (KeyError, TypeError, ValueError):
-        return False
-    needed = {"time", "attempt"} | ({"accuracy"} if line["event"] == "evaluation" else set())
-    numbers = needed | ({"step", "steps"} & line.keys())
-    return all(isinstance(line.get(name), int | float) for name in numbers)
+def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
+    """Show the queue's decisions on a job and its nodes' output, until it ends.
+
+    Raises:
+        TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
+    """
+    session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
+    shown = NodeLogs(Jobs(session.api), key, num_nodes)
+    state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
+    if state.phase == "failed":
+        raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
+    run_folder = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
+    session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
 
 
-def describe_phase(phase: str) -> str:
-    """Format one phase of a node's preemption or return; empty for phases that are not shown."""
-    return {
-        "notice": "gets a preemption notice",
-        "drained": "has no pods left",
-        "killed": "is terminated",
-        "not-ready": "is detected as unreachable",
-        "node-deleted": "is removed from the cluster",
-        "returning": "comes back",
-        "returned": "is Ready again",
-    }.get(phase, "")
+def _follow_on_host(session: Session, job: JobSpec, run: str) -> JobHistory:
+    from trainyard.jobs.spot import cloud
+
+    key = JobKey(job.team, job.name)
+    jobs = RetryingJobs(session, key)
+    reader = HistoryReader(session.run_root(job.team, job.name) / run, session.cluster.layout.events)
+    scheduled = ScheduledPreemptions(jobs, key, job.interruptions)
+    progress, history = session.progress, reader.history
+    with cloud(session.cluster) as taker, progress.task(f"job {job.name}") as task:
+        for state, decisions in states(jobs, key, POLL_SECONDS):
+            for event in reader.read(state, decisions):
+                progress.log(f"  {event.actor:<5}  {event.text}")
+            task.advanced(history.step, history.num_steps, history.measure)
+            if state.phase == "running" and (due := scheduled.due(history.step)):
+                taker.take(state.nodes, due.notice_seconds)
+        reader.read(state)  # lines that were written between the last poll and the end
+    return history
 
 
 class ScheduledPreemptions:
@@ -204,12 +98,10 @@ class ScheduledPreemptions:
         return self._ordered[self._done - 1]
 
 
-def until_ended(follower: Follower, look: Callable[[JobHistory, list[TimelineEvent]], None]) -> JobHistory:
-    """Poll until the job has ended; `look` is called after each poll, with the new lines."""
-    while True:
-        new = follower.poll()
-        look(follower.history, new)
-        if follower.history.state.ended:
-            follower.poll()  # lines that were written between the last poll and the end
-            return follower.history
-        time.sleep(POLL_SECONDS)
+def _failed(name: str, state: JobState, where: str = "") -> Problem:
+    return Problem(
+        path=f"job {name}",
+        got=" ".join(("failed", where)).strip() + f": {state.reason}",
+        allowed="a job with exit code 0",
+        fix=f"read `trainyard logs {name}`; committed checkpoints are retained",
+    )

@@ -10,12 +10,11 @@ from contextlib import suppress
 
 from infra.clients.kubernetes import PortConnection
 from infra.errors import InputError, Problem, TrainyardError
-from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod
 from trainyard.jobs.ranks import running_pod
 from trainyard.jobs.remote import Remote
-from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 
 HOST = "127.0.0.1"

@@ -16,10 +16,9 @@ from typing import Any
 from infra.clients.kubernetes import ApiError, NoAnswer, Object
 from infra.clients.kubernetes.api import path_of
 from infra.errors import InputError, Problem, TrainyardError
-from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import WORKLOADS, JobKey
 from trainyard.jobs.state import Jobs
-from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 from trainyard_train.contract import EXIT_PREEMPTED
 

@@ -1,11 +1,11 @@
-"""Reads jobs with retries, so that following a job survives a lost connection of up to 10 minutes. After
-that, or with an expired credential, the error names the command that follows the job again.
+"""Polls a job until it has ended, with retries: following it survives a lost connection of up to 10 minutes.
+After that, or with an expired credential, the error names the command that follows the job again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -67,6 +67,33 @@ class RetryingJobs(Jobs):
                 self._log(f"  queue  no answer from the cluster;{continues} retrying")
                 reported = True
             time.sleep(RETRY_SECONDS)
+
+
+def states(jobs: Jobs, key: JobKey, seconds: float) -> Iterator[tuple[JobState, list[str]]]:
+    """Yield a job's state from poll to poll until it has ended, each with what changed since the one before.
+
+    Raises:
+        NoSuchJobError: it was deleted.
+    """
+    now = JobState("queued")
+    while True:
+        before, now = now, jobs.state(key)
+        yield now, list(_changes(before, now))
+        if now.ended:
+            return
+        time.sleep(seconds)
+
+
+def _changes(before: JobState, now: JobState) -> Iterator[str]:
+    """Report changes by the queue and the operators between two polls of a job."""
+    if now.phase == before.phase and now.flavor == before.flavor:
+        return
+    if now.flavor and now.flavor != before.flavor:
+        yield f"admitted to {now.flavor}"
+    elif now.phase == "queued" and before.flavor:
+        yield f"left {before.flavor}, waits again: {now.reason}"
+    if now.nodes and now.phase == "running":
+        yield f"pods run on {', '.join(now.nodes)}"
 
 
 def _passes(error: ApiError | NoAnswer) -> bool:

@@ -16,10 +16,9 @@ from typing import Any
 
 from infra.clients.kubernetes import PodConnection
 from infra.clients.kubernetes.pods import RESIZE, STDERR, STDIN, STDOUT
-from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.ranks import running_pod
 from trainyard.jobs.remote import Remote
-from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 
 SHELL = ("/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh")

@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
-from trainyard.jobs.cluster import MemberCluster
+from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod
 from trainyard.jobs.ranks import pods_of
 from trainyard.jobs.remote import Remote
-from trainyard.jobs.submit import key_of
 from trainyard.stack.session import Session
 
 AT_ONCE = 16

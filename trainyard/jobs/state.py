@@ -57,6 +57,10 @@ class JobState:
         return self.phase in {"complete", "failed"}
 
 
+class NoSuchJobError(TrainyardError):
+    """The job was deleted, or never submitted."""
+
+
 class Jobs:
     """The jobs of a cluster."""
 
@@ -148,11 +152,11 @@ class Jobs:
         """Read the job, its workload and its pods once.
 
         Raises:
-            TrainyardError: there is no such job.
+            NoSuchJobError: there is no such job.
         """
         job = self.get(key)
         if job is None:
-            raise TrainyardError([_missing(key)])
+            raise NoSuchJobError([_missing(key)])
         nodes = [pod["spec"]["nodeName"] for pod in self.pods(key) if pod["status"].get("phase") == "Running"]
         now = state_of(job, self._workload(key), nodes)
         if now.phase == "complete" and self._has_check_failed(key):

@@ -1,5 +1,5 @@
-"""Submits jobs once their data is staged, and follows them to their end across lost connections; also cancels
-jobs. On the embedded cluster it also preempts nodes on schedule, and prints a summary.
+"""Submits jobs once their data is staged, and reports what exists if the command is interrupted; also cancels
+jobs.
 """
 
 from __future__ import annotations
@@ -10,21 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.clients.kubernetes import ApiError, NoAnswer
-from infra.errors import ExitCode, InputError, InterruptedByUser, Problem, TrainyardError
+from infra.errors import InterruptedByUser, Problem, TrainyardError
 from infra.stackfile.job import JobSpec
+from trainyard.jobs.cluster import key_of
 from trainyard.jobs.key import RUN, JobKey
 from trainyard.jobs.manifest import CHECKPOINTS, manifest
 from trainyard.jobs.placement import placement_of
 from trainyard.jobs.retrying_jobs import NOT_SUBMITTED, RetryingJobs, take_up, unanswered
-from trainyard.jobs.state import Jobs, JobState, Staging
+from trainyard.jobs.state import Jobs, Staging
 from trainyard.stack.session import Session, next_run
-
-if TYPE_CHECKING:
-    from trainyard.jobs.follow import JobHistory
-    from trainyard.jobs.timeline import TimelineEvent
 
 STAGING_POLL_SECONDS = 2.0
 
@@ -42,26 +39,9 @@ def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
         await_data(session, job)
         Jobs(session.api).delete_and_wait(key)
         submit(session, key, _manifest(session, job, run), run)
-    _follow_to_end(session, job, run, started)
+    from trainyard.jobs.follow import follow_stack_job  # after the job is submitted: 40 ms
 
-
-def _follow_to_end(session: Session, job: JobSpec, run: str, started: float) -> None:
-    if not session.is_on_host or job.command is not None:  # only the training package writes metrics
-        follow(session, JobKey(job.team, job.name), run, job.num_nodes)
-        return
-    from trainyard.jobs.summary import (  # with what it imports 60 ms, which most callers do not need
-        Summary,
-        show,
-    )
-
-    history = _follow(session, job, run)
-    summary = Summary(
-        session.stack_name, job, run, session.run_root(job.team, job.name) / run, started, history
-    )
-    show(session.console, summary)
-    if history.state.phase == "failed":
-        problem = _failed(job.name, history.state, f"at step {history.step}")
-        raise TrainyardError([problem], ExitCode.JOB_FAILED)
+    follow_stack_job(session, job, run, started)
 
 
 def new_run(session: Session, key: JobKey, *, exists: bool = True) -> str:
@@ -90,7 +70,7 @@ def submit_stack_job(session: Session, *, follows: bool, run: str = "") -> None:
         TrainyardError: the cluster refused it, or the job failed (exit code 4).
         InterruptedByUser: Ctrl-C; a submitted job continues.
     """
-    job = stack_job(session)
+    job = session.job
     key = JobKey(job.team, job.name)
     started = time.time()
     with interruptible(session, key):
@@ -101,7 +81,9 @@ def submit_stack_job(session: Session, *, follows: bool, run: str = "") -> None:
         await_data(session, job)
         submit(session, key, _manifest(session, job, run), run)
         if follows:
-            _follow_to_end(session, job, run, started)
+            from trainyard.jobs.follow import follow_stack_job
+
+            follow_stack_job(session, job, run, started)
 
 
 def submit(session: Session, key: JobKey, body: dict[str, Any], run: str = "") -> None:
@@ -117,23 +99,6 @@ def submit(session: Session, key: JobKey, body: dict[str, Any], run: str = "") -
     # Not by the console, which imports rich while the job's pods start.
     sys.stdout.write(f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}\n")
     sys.stdout.flush()
-
-
-def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
-    """Show the queue's decisions on a job and its nodes' output, until it ends.
-
-    Raises:
-        TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
-    """
-    from trainyard.jobs.live_logs import NodeLogs, follow_logs  # after the job is submitted: 40 ms
-
-    session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
-    shown = NodeLogs(Jobs(session.api), key, num_nodes)
-    state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
-    if state.phase == "failed":
-        raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
-    run_folder = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
-    session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -202,54 +167,6 @@ def _is_of_stack(session: Session, key: JobKey) -> bool:
     return job is not None and (job.team, job.name) == (key.team, key.name)
 
 
-def key_of(session: Session, name: str) -> JobKey:
-    """Return the key of the job of that name; without a name, of the stack's own.
-
-    Raises:
-        InputError: no team that the user sees has such a job, or several have.
-    """
-    if not name:
-        job = stack_job(session)
-        return JobKey(job.team, job.name)
-    seen = Jobs(session.api).of_teams(session.namespaces)
-    known = [key for key in seen if session.team in {"", key.team}]
-    found = [key for key in known if key.name == name]
-    if len(found) != 1:
-        raise InputError([_ambiguous(name, found) if found else _unknown(name, known)])
-    return found[0]
-
-
-def _unknown(name: str, known: list[JobKey]) -> Problem:
-    names = ", ".join(sorted(key.name for key in known)) or "there is none"
-    return Problem("job", name, f"a submitted job that has not been deleted: {names}", "name one of these")
-
-
-def _ambiguous(name: str, found: list[JobKey]) -> Problem:
-    teams = ", ".join(key.team for key in found)
-    return Problem("job", f"{name}, which {teams} have", "a name that one team has", "name it: --team TEAM")
-
-
-def stack_job(session: Session) -> JobSpec:
-    """Return the stack's job.
-
-    Raises:
-        TrainyardError: the stack has no job.
-    """
-    if session.stack.job is None:
-        raise TrainyardError(
-            [
-                Problem(
-                    path="job",
-                    got=f"{session.stack_file.name} has none",
-                    allowed="a stack with a `job`",
-                    fix="add `job:` to the stack file",
-                )
-            ],
-            ExitCode.WRONG_INPUT,
-        )
-    return session.stack.job
-
-
 def _submitted_run(session: Session, job: JobSpec) -> str | None:
     """Return the run that is in the cluster for just this job, whether it runs or has ended."""
     existing = Jobs(session.api).get(JobKey(job.team, job.name))
@@ -288,34 +205,3 @@ def _not_staged(dataset: str, staging: Staging) -> Problem:
     fix = f"read `kubectl logs {staging.job}`" if failed else "bring the stack up: `trainyard up`"
     got = "its staging failed" if failed else "no Job stages it"
     return Problem(f"dataset {dataset}", got, "a staged dataset", fix)
-
-
-def _follow(session: Session, job: JobSpec, run: str) -> JobHistory:
-    from trainyard.jobs.follow import Follower, ScheduledPreemptions, until_ended
-    from trainyard.jobs.spot import cloud
-
-    key = JobKey(job.team, job.name)
-    run_dir = session.run_root(job.team, job.name) / run
-    jobs = RetryingJobs(session, key)
-    follower = Follower(jobs, key, run_dir, session.cluster.layout.events)
-    losses = ScheduledPreemptions(jobs, key, job.interruptions)
-    progress = session.progress
-    with cloud(session.cluster) as taker, progress.task(f"job {job.name}") as task:
-
-        def look(history: JobHistory, new: list[TimelineEvent]) -> None:
-            for event in new:
-                progress.log(f"  {event.actor:<5}  {event.text}")
-            task.advanced(history.step, history.num_steps, history.measure)
-            if history.state.phase == "running" and (due := losses.due(history.step)):
-                taker.take(history.state.nodes, due.notice_seconds)
-
-        return until_ended(follower, look)
-
-
-def _failed(name: str, state: JobState, where: str = "") -> Problem:
-    return Problem(
-        path=f"job {name}",
-        got=" ".join(("failed", where)).strip() + f": {state.reason}",
-        allowed="a job with exit code 0",
-        fix=f"read `trainyard logs {name}`; committed checkpoints are retained",
-    )

@@ -16,7 +16,7 @@ from engine.paths import Paths
 from engine.tables import PlainTable
 from infra.stackfile.job import JobSpec
 from trainyard.jobs import run_folder, timeline
-from trainyard.jobs.follow import JobHistory, describe_phase
+from trainyard.jobs.history import JobHistory, describe_phase
 from trainyard.stack.packages import Packages
 from trainyard_train.contract import FILE as METRICS
 

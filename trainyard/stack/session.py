@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from engine.engine import Engine
     from infra.clients.kubernetes import ApiServer
-    from infra.stackfile import Fleet, Stack
+    from infra.stackfile import Fleet, JobSpec, Stack
     from infra.targets.target import Target
     from local.cluster import EmbeddedCluster
     from local.cluster.layout import Layout
@@ -76,6 +76,18 @@ class Session:
         if self.is_fleet:
             raise InputError([self._a_fleet()])
         return load(self.stack_file)
+
+    @property
+    def job(self) -> JobSpec:
+        """The stack's job.
+
+        Raises:
+            InputError: the stack has none.
+        """
+        if self.stack.job is None:
+            got, allowed = f"{self.stack_file.name} has none", "a stack with a `job`"
+            raise InputError([Problem("job", got, allowed, "add `job:` to the stack file")])
+        return self.stack.job
 
     @property
     def target(self) -> Target:

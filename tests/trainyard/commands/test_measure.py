@@ -66,7 +66,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def on_this_host(runs: Path) -> Any:
     """Make a session of an embedded cluster, whose stack has the job `digits` of team `research`."""
     return SimpleNamespace(
-        stack=SimpleNamespace(job=SimpleNamespace(team="research", name="digits", runtime="")),
+        job=SimpleNamespace(team="research", name="digits", runtime=""),
         stack_file=runs / "Pulumi.local.yaml",
         is_on_host=True,
         run_root=lambda team, name: runs / team / name,

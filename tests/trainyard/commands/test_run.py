@@ -99,7 +99,7 @@ def test_a_submission_that_broke_off_may_have_arrived() -> None:
 def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server omits a null."""
     nodes: list[int] = []
-    monkeypatch.setattr(run, "follow", lambda *words: nodes.append(words[-1]))
+    monkeypatch.setattr("trainyard.jobs.follow.follow", lambda *words: nodes.append(words[-1]))
     session: Any = SimpleNamespace(api=SimpleNamespace(create=lambda *_: None))
     _submit(session, KEY, {**BODY, "spec": {"trainer": None}}, "", detach=False)
     assert nodes == [1]

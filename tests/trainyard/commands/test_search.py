@@ -81,6 +81,7 @@ def kubeconfig(url: str) -> dict[str, Any]:
 def session(tmp_path: Path, url: str) -> Any:
     return SimpleNamespace(
         stack=SimpleNamespace(job=JOB, datasets=(), pools=()),
+        job=JOB,
         api=ApiServer(ClusterAccess(kubeconfig(url))),
         progress=PlainProgress(StringIO()),
         console=Console(file=StringIO(), width=120),

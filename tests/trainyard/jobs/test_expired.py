@@ -25,7 +25,7 @@ from infra.stackfile.offer import PoolOffer
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import about, admitted, cluster_queue, local_queue, pod, workload
 from trainyard.cli import app
-from trainyard.jobs import live_logs, retrying_jobs
+from trainyard.jobs import logs, retrying_jobs
 from trainyard.jobs.key import JobKey
 
 KEY = JobKey("research", "tune")
@@ -172,7 +172,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Expiring
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(live_logs, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.1)
     monkeypatch.setattr(retrying_jobs, "RETRY_SECONDS", 0.1)
     threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     yield made

@@ -17,7 +17,7 @@ from infra.clients.kubernetes import api as api_module
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import pod
 from tests.trainyard.jobs.silent_server import SilentServer, silent_server
-from trainyard.jobs import live_logs
+from trainyard.jobs import logs
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
 from trainyard.jobs.remote import Remote
@@ -86,8 +86,8 @@ def followed(server: SilentServer, tmp_path: Path, ends: threading.Event) -> lis
     """Follow the job's log to its end; return what was reported about the job."""
     messages: list[str] = []
     jobs = JobOfOnePod(api_of(server, tmp_path), ends)
-    shown = live_logs.NodeLogs(jobs, KEY, 1)
-    in_time(lambda: live_logs.follow_logs(jobs, KEY, shown, messages.append))
+    shown = logs.NodeLogs(jobs, KEY, 1)
+    in_time(lambda: logs.follow_logs(jobs, KEY, shown, messages.append))
     return messages
 
 
@@ -101,7 +101,7 @@ def test_a_log_is_followed_across_silent_cuts_without_a_lost_or_repeated_line(
 ) -> None:
     """Wherever it is cut, within a line too."""
     monkeypatch.setattr(api_module, "SILENCE_SECONDS", SHORT_SECONDS)
-    monkeypatch.setattr(live_logs, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.05)
     whole = "".join(f"{at} {text}\n" for at, text in LINES[:num_whole])
     at, text = LINES[num_whole]
     server.cuts = [whole, f"{whole}{at} {text[:2]}"]
@@ -116,7 +116,7 @@ def test_the_last_lines_of_an_ended_job_are_read_by_a_new_connection(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     answers = iter([True])
-    monkeypatch.setattr(live_logs.NodeLogs, "_is_silent", lambda _: not server.cuts and next(answers, False))
+    monkeypatch.setattr(logs.NodeLogs, "_is_silent", lambda _: not server.cuts and next(answers, False))
     server.cuts = [f"{LINES[0][0]} {LINES[0][1]}\n"]
     ended = threading.Event()
     ended.set()
@@ -127,7 +127,7 @@ def test_the_last_lines_of_an_ended_job_are_read_by_a_new_connection(
 def test_an_ended_job_whose_last_lines_cannot_be_read_is_reported_as_such(
     server: SilentServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_logs.NodeLogs, "_is_silent", lambda _: True)
+    monkeypatch.setattr(logs.NodeLogs, "_is_silent", lambda _: True)
     server.cuts = [""] * 100
     ended = threading.Event()
     ended.set()

@@ -18,11 +18,14 @@ from infra.clients.kubernetes.api import path_of
 from infra.errors import InputError, InterruptedByUser, TrainyardError
 from infra.stackfile import parse_job
 from tests.trainyard.jobs.fake_api import FakeApi
-from trainyard.jobs import live_logs, retrying_jobs
+from trainyard.jobs import follow as following
+from trainyard.jobs import logs, retrying_jobs
 from trainyard.jobs import submit as run_module
+from trainyard.jobs.cluster import key_of
+from trainyard.jobs.follow import follow
 from trainyard.jobs.key import RUN, TRAIN_JOBS, WORKLOADS, JobKey
 from trainyard.jobs.state import Jobs, JobState, Staging
-from trainyard.jobs.submit import await_data, cancel_job, follow, key_of, run_stack_job, submit_stack_job
+from trainyard.jobs.submit import await_data, cancel_job, run_stack_job, submit_stack_job
 
 JOB = parse_job(
     {"name": "tune", "team": "research", "runtime": "torch-none", "config": "digits", "dataset": "pile"}
@@ -102,7 +105,8 @@ class UnsteadyCluster:
         self.stagings: list[Staging | BaseException] = [Staging("staged")]
         self._states = list(states)
         patch.setattr(retrying_jobs, "RETRY_SECONDS", 0)
-        patch.setattr(live_logs, "POLL_SECONDS", 0)
+        patch.setattr(following, "POLL_SECONDS", 0)
+        patch.setattr(logs, "POLL_SECONDS", 0)
         patch.setattr(run_module, "STAGING_POLL_SECONDS", 0)
         patch.setattr(run_module, "_manifest", lambda *_: {"metadata": {"annotations": {}}})
         patch.setattr(Jobs, "get", lambda *_: None)
@@ -125,6 +129,7 @@ def session_of(output: StringIO, tmp_path: Path, *, on_host: bool = False) -> An
     return SimpleNamespace(
         stack_name="lab",
         stack=SimpleNamespace(job=JOB, datasets=()),
+        job=JOB,
         api=None,
         is_on_host=on_host,
         cluster=SimpleNamespace(layout=layout),

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from infra.errors import TrainyardError
 from infra.stackfile.job import JobSpec
-from trainyard.jobs.follow import JobHistory
+from trainyard.jobs.history import JobHistory
 from trainyard.jobs.summary import PLOT, Summary, draw
 from trainyard.jobs.timeline import TimelineEvent, merged, table
 from trainyard.stack.session import next_run
