@@ -98,7 +98,7 @@ def run(
     trainyard run job.yaml
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
-    from trainyard.commands.start import run_job
+    from trainyard.commands.run import run_job
     from trainyard.source.options import RunRequest, minutes_of
 
     given = {
@@ -138,7 +138,7 @@ def rerun(
 
     [dim]trainyard rerun tune-3f9a1c[/]
     """
-    from trainyard.commands.run import rerun_job
+    from trainyard.jobs.submit import rerun_job
 
     rerun_job(Session(stack, context=context, team=team), job, name, dry_run=dry_run, detach=detach)
 
@@ -265,7 +265,7 @@ def cancel(
     name: OptionalJob = "", team: TeamOfJob = "", stack: StackName = "local", context: Context = ""
 ) -> None:
     """Delete a job and its pods. Its checkpoints are retained."""
-    from trainyard.jobs.submit import cancel_job
+    from trainyard.jobs.cancel import cancel_job
 
     cancel_job(Session(stack, context=context, team=team), name)
 

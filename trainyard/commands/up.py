@@ -25,7 +25,7 @@ def bring_up(session: Session, *, run_job: bool, refresh: bool = False) -> None:
         with planned_by_one(session.paths, stack.name):
             _change(session, refresh=refresh)
         if run_job and stack.job is not None:
-            run_stack_job(session, stack.job, started)
+            run_stack_job(session, started)
     program = f"trainyard run -s {stack.name} --team {stack.teams[0].name} --gpus 2 -- python train.py"
     session.console.print(f"your own code, from its folder: {program}", highlight=False, soft_wrap=True)
 

@@ -13,7 +13,7 @@ from infra.clients.kubernetes import ApiError, Object
 from infra.clients.kubernetes.api import Kind, Query, path_of
 from infra.common import names
 from infra.errors import InputError, Problem
-from trainyard.jobs.key import WORKLOADS, JobKey
+from trainyard.jobs.key import JOB_SET_NAME, WORKLOADS, JobKey
 from trainyard.jobs.state import Jobs
 from trainyard.stack.session import Session
 
@@ -84,11 +84,7 @@ class MemberCluster:
 
     def pods(self, namespace: str, job: str = "") -> list[Object]:
         """Return the pods of a job, or of all jobs of a namespace."""
-        label = "jobset.sigs.k8s.io/jobset-name"
-        return self.labelled_pods(namespace, f"{label}={job}" if job else label)
-
-    def labelled_pods(self, namespace: str, label: str) -> list[Object]:
-        """Return the pods of a namespace with a label, `name=value`."""
+        label = f"{JOB_SET_NAME}={job}" if job else JOB_SET_NAME
         return self._visible(f"/api/v1/namespaces/{namespace}/pods", {"labelSelector": label})
 
     def last_lines(self, namespace: str, pod: str, container: str, number: int) -> str:

@@ -14,11 +14,10 @@ from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod
 from trainyard.jobs.ranks import running_pod
-from trainyard.jobs.remote import Remote
+from trainyard.stack.remote import CHUNK, Remote
 from trainyard.stack.session import Session
 
 HOST = "127.0.0.1"
-CHUNK = 1 << 16
 
 
 def forward_port(session: Session, name: str, ports: str, rank: int) -> None:

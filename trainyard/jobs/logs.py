@@ -32,9 +32,9 @@ from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod
 from trainyard.jobs.ranks import pods_of
-from trainyard.jobs.remote import Remote
 from trainyard.jobs.retrying_jobs import RetryingJobs, states
 from trainyard.jobs.state import Jobs, JobState, NoSuchJobError
+from trainyard.stack.remote import Remote
 from trainyard.stack.session import Session
 
 ALL = -1

@@ -13,6 +13,7 @@ import getpass
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -221,6 +222,20 @@ def remove_secret(session: Session, name: str) -> None:
     session.console.print(
         f"removed {name} with its {number} versions from {secrets.namespace}", highlight=False
     )
+
+
+def secrets_of(given: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+    """Return the name of each secret, and how the job takes it: its `key`, and `variable` or `file`.
+
+    Raises:
+        InputError: a name is none.
+    """
+    found = []
+    for each in given:
+        name, _, way = each.partition("=")
+        taken = {"file": way[1:]} if way.startswith("@") else {"variable": way or name}
+        found.append((checked(name), {"key": name, **taken}))
+    return found
 
 
 def _refused(error: ApiError, verb: str, namespace: str) -> TrainyardError:

@@ -18,11 +18,10 @@ from infra.clients.kubernetes import PodConnection
 from infra.clients.kubernetes.pods import RESIZE, STDERR, STDIN, STDOUT
 from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.ranks import running_pod
-from trainyard.jobs.remote import Remote
+from trainyard.stack.remote import CHUNK, Remote
 from trainyard.stack.session import Session
 
 SHELL = ("/bin/sh", "-c", "command -v bash > /dev/null && exec bash; exec sh")
-CHUNK = 1 << 16
 
 
 def open_shell(session: Session, name: str, rank: int, command: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod
 from trainyard.jobs.ranks import pods_of
-from trainyard.jobs.remote import Remote
+from trainyard.stack.remote import Remote
 from trainyard.stack.session import Session
 
 AT_ONCE = 16

@@ -1,66 +1,172 @@
-"""Submits jobs once their data is staged, and reports what exists if the command is interrupted; also cancels
-jobs.
+"""Submits jobs: a folder of code and a command, a TrainJob manifest, an earlier job again, and the stack's
+own. Each is checked first, submitted once its data is staged, and followed to its end. What exists is
+reported if the command is interrupted.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
-from infra.clients.kubernetes import ApiError, NoAnswer
-from infra.errors import InterruptedByUser, Problem, TrainyardError
-from infra.stackfile.job import JobSpec
-from trainyard.jobs.cluster import key_of
-from trainyard.jobs.key import RUN, JobKey
-from trainyard.jobs.manifest import CHECKPOINTS, manifest
-from trainyard.jobs.placement import placement_of
+import yaml
+
+from infra.clients.kubernetes import ApiError, NoAnswer, Object
+from infra.common import names
+from infra.errors import InputError, InterruptedByUser, Problem, TrainyardError
+from infra.stackfile import JobSpec, parse_job
+from trainyard.jobs.cluster import MemberCluster, key_of
+from trainyard.jobs.key import JOB, ORIGIN, PRIORITIES, RUN, JobKey
+from trainyard.jobs.manifest import Checkout, JobDataset, manifest
+from trainyard.jobs.placement import PlacedJob, Size, choose, flavors_of, placement_of
 from trainyard.jobs.retrying_jobs import NOT_SUBMITTED, RetryingJobs, take_up, unanswered
+from trainyard.jobs.runtimes import Runtime, runtime_of
+from trainyard.jobs.secrets import Secrets, secrets_of
 from trainyard.jobs.state import Jobs, Staging
+from trainyard.source.files import Listing, list_files
+from trainyard.source.options import RunRequest, Written, check_program, made_up
+from trainyard.source.pack import Pack, counted, pack, printable, size_of
+from trainyard.source.upload import CodeStore
 from trainyard.stack.session import Session, next_run
 
+NUM_SHOWN = 5
 STAGING_POLL_SECONDS = 2.0
 
 
-def run_stack_job(session: Session, job: JobSpec, started: float) -> None:
+@dataclass(frozen=True)
+class Ready:
+    """A job that was checked, and of which nothing is submitted or uploaded yet."""
+
+    placed: PlacedJob
+    datasets: Sequence[JobDataset]
+    """Datasets of the cluster, those that the job reads among them."""
+    run: str = ""
+    """Name of the run and of its folder."""
+    checkout: Checkout = field(default_factory=Checkout)
+    replaces: str = ""
+    """UID of the job of the same name that is replaced; empty where none is."""
+    pack: Pack | None = None
+
+    @property
+    def job(self) -> JobSpec:
+        return self.placed.job
+
+    @property
+    def key(self) -> JobKey:
+        return JobKey(self.job.team, self.job.name)
+
+    def with_code(self, listing: Listing, packed: Pack) -> Ready:
+        """Return it with the folder that it starts in."""
+        job = self.job.model_copy(update={"code": packed.digest, "files": ()})
+        checkout = replace(self.checkout, commit=listing.commit, dirty=listing.dirty)
+        return replace(self, placed=replace(self.placed, job=job), checkout=checkout, pack=packed)
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the TrainJob."""
+        return manifest(self.job, self.run, self.datasets, self.placed.placement, checkout=self.checkout)
+
+
+def submit_job(
+    session: Session, job: JobSpec, team: str, asked: RunRequest, *, dry_run: bool, detach: bool
+) -> None:
+    """Submit a job, and follow it to its end.
+
+    Args:
+        session: the stack, or the context, that reaches the cluster.
+        job: the job as it was written; the cluster determines what it leaves open.
+        team: its team; empty if only the cluster determines it.
+        asked: the command line.
+        dry_run: print the job instead.
+        detach: end after the submission.
+
+    Raises:
+        InputError: the message has all problems; nothing was started.
+        TrainyardError: the cluster refused it, or the job failed (exit code 4).
+        InterruptedByUser: Ctrl-C; a submitted job continues.
+    """
+    has_code = asked.takes_folder and job.command is not None and job.code is None
+    with interruptible(session, JobKey(job.team, job.name)):
+        # First, since problems of the folder are reported without a cluster.
+        code = _packed(session, job, Path.cwd()) if has_code else None
+        ready = _prepared(session, job, team, asked)
+        _start(session, ready.with_code(*code) if code else ready, dry_run=dry_run, detach=detach)
+
+
+def submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: bool, detach: bool) -> None:
+    """Submit a TrainJob unchanged; the API server validates it."""
+    about = dict(found.data.get("metadata") or {})
+    if not isinstance(about.get("name"), str):
+        location = found.source.location(("metadata",))
+        fix = "write metadata: {name: …}"
+        raise InputError([Problem("metadata.name", "nothing", "the job's name", fix, location)])
+    if "namespace" not in about:
+        about["namespace"] = names.team_namespace(team or names.team_of(MemberCluster(session).namespace))
+    namespace = str(about["namespace"])
+    body = {**found.data, "metadata": about}
+    if dry_run:
+        sys.stdout.write(yaml.safe_dump(body, sort_keys=False, width=110))
+        return
+    key = JobKey(names.team_of(namespace), str(about["name"]))
+    with interruptible(session, key):
+        submit(session, key, body)
+        if not detach:
+            _follow(session, key, "", int((body["spec"].get("trainer") or {}).get("numNodes", 1)))
+
+
+def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, detach: bool) -> None:
+    """Start the same job under another name: with its code, image, command and data.
+
+    Raises:
+        InputError: there is no such job, or its code, image or data are no longer available.
+    """
+    key = key_of(session, name)
+    annotations = (Jobs(session.api).get(key) or {}).get("metadata", {}).get("annotations") or {}
+    if JOB not in annotations:
+        fix = "start it again in the same way as before"
+        raise InputError(
+            [Problem("job", f"{name}, which does not record what it ran", "a job of `trainyard run`", fix)]
+        )
+    asked_before = parse_job(json.loads(annotations[JOB]))
+    job = asked_before.model_copy(update={"name": new_name or made_up(name)})
+    origin = json.loads(annotations[ORIGIN])
+    cluster = MemberCluster(session)
+    with interruptible(session, JobKey(job.team, job.name)):
+        placed = choose(job, Size(), flavors_of(cluster, key.namespace))
+        runtime = runtime_of(cluster, placed.job)
+        _check_same(origin, job, runtime)
+        if job.code and not CodeStore(session.api, key.namespace).has(job.code):
+            fix = "check out the code that it ran, and use `trainyard run`"
+            got = f"{job.code}: not in the team's store"
+            raise InputError([Problem("code", got, "code in the team's store", fix)])
+        image, commit = str(origin.get("image", "")), str(origin.get("commit", ""))
+        checkout = Checkout(image, commit, dirty=bool(origin.get("dirty")))
+        ready = _named(session, Ready(placed, runtime.datasets, checkout=checkout))
+        _start(session, ready, dry_run=dry_run, detach=detach)
+
+
+def run_stack_job(session: Session, started: float) -> None:
     """Run the stack's job to its end; one that already ended unchanged is reported, not run again.
 
     Raises:
         TrainyardError: the job failed.
     """
-    key = JobKey(job.team, job.name)
-    run = _submitted_run(session, job)
+    job = session.job
+    existing = Jobs(session.api).get(JobKey(job.team, job.name))
+    run = _unchanged_run(session, existing)
     if run is None:
-        run = new_run(session, key)
-        await_data(session, job)
-        Jobs(session.api).delete_and_wait(key)
-        submit(session, key, _manifest(session, job, run), run)
+        ready = _of_stack(session, new_run(session, JobKey(job.team, job.name), existing), existing)
+        run = ready.run
+        _submit_ready(session, ready)
     from trainyard.jobs.follow import follow_stack_job  # after the job is submitted: 40 ms
 
     follow_stack_job(session, job, run, started)
-
-
-def new_run(session: Session, key: JobKey, *, exists: bool = True) -> str:
-    """Return the name of the job's next run; a failed run is continued.
-
-    A cluster whose volumes are elsewhere is asked for the job alone; without one, the time names the run.
-    `exists` is False where the cluster is known to have no job of that name.
-    """
-    if session.is_on_host:
-        return next_run(session.run_root(key.team, key.name))
-    jobs = Jobs(session.api)
-    existing = jobs.get(key) if exists else None
-    if existing is not None and jobs.state(key).phase == "failed":
-        return str(existing["metadata"].get("annotations", {}).get(RUN) or _run_of_now())
-    return _run_of_now()
-
-
-def _run_of_now() -> str:
-    return datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
 
 
 def submit_stack_job(session: Session, *, follows: bool, run: str = "") -> None:
@@ -70,20 +176,191 @@ def submit_stack_job(session: Session, *, follows: bool, run: str = "") -> None:
         TrainyardError: the cluster refused it, or the job failed (exit code 4).
         InterruptedByUser: Ctrl-C; a submitted job continues.
     """
-    job = session.job
-    key = JobKey(job.team, job.name)
+    key, jobs = JobKey(session.job.team, session.job.name), Jobs(session.api)
     started = time.time()
     with interruptible(session, key):
-        jobs = Jobs(session.api)
-        run = run or new_run(session, key)
-        if jobs.get(key) is not None and jobs.state(key).ended:
-            jobs.delete_and_wait(key)
-        await_data(session, job)
-        submit(session, key, _manifest(session, job, run), run)
+        existing = jobs.get(key)
+        ready = _of_stack(session, run or new_run(session, key, existing))
+        if existing is not None and jobs.state(key).ended:
+            ready = replace(ready, replaces=existing["metadata"]["uid"])
+        _submit_ready(session, ready)
         if follows:
             from trainyard.jobs.follow import follow_stack_job
 
-            follow_stack_job(session, job, run, started)
+            follow_stack_job(session, session.job, ready.run, started)
+
+
+def _of_stack(session: Session, run: str, replaced: Object | None = None) -> Ready:
+    placed = PlacedJob(session.job, placement_of(session.stack), ())
+    uid = str(replaced["metadata"]["uid"]) if replaced else ""
+    return Ready(placed, session.stack.datasets, run, replaces=uid)
+
+
+def _unchanged_run(session: Session, existing: Object | None) -> str | None:
+    """Return the run that is in the cluster for just the stack's job, whether it runs or has ended."""
+    if existing is None:
+        return None
+    annotations = existing["metadata"].get("annotations", {})
+    run = str(annotations.get(RUN, ""))
+    wanted = _of_stack(session, run).manifest()["metadata"]["annotations"]
+    return run if wanted.items() <= annotations.items() else None
+
+
+def new_run(session: Session, key: JobKey, existing: Object | None = None) -> str:
+    """Return the name of the job's next run; a failed run is continued.
+
+    A cluster whose volumes are elsewhere is asked for the existing job alone; without one, the time names
+    the run.
+    """
+    if session.is_on_host:
+        return next_run(session.run_root(key.team, key.name))
+    of_now = datetime.now(UTC).strftime("run-%Y%m%d-%H%M%S")
+    if existing is not None and Jobs(session.api).state(key).phase == "failed":
+        return str(existing["metadata"].get("annotations", {}).get(RUN) or of_now)
+    return of_now
+
+
+def _check_same(origin: dict[str, Any], job: JobSpec, runtime: Runtime) -> None:
+    """Refuse to call something the same that is not."""
+    problems = []
+    if not job.image and origin.get("image") not in {"", None, runtime.image}:
+        fix = "use `trainyard run`, which uses the runtime's present image or that of --image"
+        got = f"the runtime {job.runtime} has another one now, {runtime.image}"
+        problems.append(Problem("image", got, str(origin["image"]), fix))
+    now = {each.name: each.digest for each in runtime.datasets}
+    for name, digest in origin.get("datasets", {}).items():
+        if now.get(name) != digest:
+            fix = "use `trainyard run`, which uses the present dataset"
+            problems.append(Problem(f"dataset {name}", str(now.get(name, "no such dataset")), digest, fix))
+    if problems:
+        raise InputError(problems)
+
+
+def _packed(session: Session, job: JobSpec, folder: Path) -> tuple[Listing, Pack]:
+    """Pack the folder, check that the job's program is in it, and report what was packed."""
+    listing = list_files(folder, job.files)
+    check_program(job, listing)
+    started = time.monotonic()
+    packed = pack(folder, listing.names, job.files)
+    _log_folder(session, listing, packed, time.monotonic() - started)
+    return listing, packed
+
+
+def _prepared(session: Session, job: JobSpec, team: str, asked: RunRequest) -> Ready:
+    """Look at all that can be wrong, and start nothing."""
+    cluster = MemberCluster(session)
+    job = job.model_copy(update={"team": team or names.team_of(cluster.namespace)})
+    namespace = names.team_namespace(job.team)
+    job = _with_secrets(job, asked, cluster, namespace)
+    placed = choose(job, Size(asked.gpus, asked.nodes), flavors_of(cluster, namespace))
+    runtime = runtime_of(cluster, placed.job)
+    runtime.check_datasets(placed.job)
+    _check_priority(cluster, placed.job)
+    return _named(session, Ready(placed, runtime.datasets, checkout=Checkout(runtime.image)))
+
+
+def _named(session: Session, ready: Ready) -> Ready:
+    """Return it with the name of its run.
+
+    Raises:
+        InputError: a job of its name has not ended.
+    """
+    key = ready.key
+    jobs = Jobs(session.api)
+    existing = jobs.get(key)
+    if existing is not None and not jobs.state(key).ended:
+        fix = f"follow it: {take_up(key)}; delete it: trainyard cancel {key.name}; or --name another"
+        raise InputError([Problem("name", f"{key.name}, which has not ended", "a unique job name", fix)])
+    run = new_run(session, key, existing)
+    return replace(ready, run=run, replaces=str(existing["metadata"]["uid"]) if existing else "")
+
+
+def _log_folder(session: Session, listing: Listing, packed: Pack, seconds: float) -> None:
+    what = f"{counted(packed.num_files, 'file')}, {size_of(packed.num_bytes)}"
+    where = (
+        f", commit {listing.commit[:12]}{' and changes' if listing.dirty else ''}" if listing.commit else ""
+    )
+    session.progress.log(f"code   {what}, packed in {seconds:.1f} s: {packed.digest[:19]}…{where}")
+    left = {
+        "git does not track it": (listing.untracked, "git add, or --include"),
+        "git ignores it": (listing.ignored, "--include sends it"),
+    }
+    for why, (found, fix) in left.items():
+        if found:
+            session.progress.log(f"code   not sent, since {why}: {_first(found)} ({fix})")
+
+
+def _first(found: Sequence[str]) -> str:
+    more = len(found) - NUM_SHOWN
+    return ", ".join(map(printable, found[:NUM_SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+def _with_secrets(job: JobSpec, asked: RunRequest, cluster: MemberCluster, namespace: str) -> JobSpec:
+    wanted = secrets_of(asked.secrets)
+    if not wanted:
+        return job
+    known = Secrets(cluster, namespace)
+    found: list[dict[str, str]] = []
+    problems = []
+    for name, way in wanted:
+        newest = known.newest(name)
+        if newest is None:
+            fix = f"trainyard secret set {name}"
+            problems.append(Problem("--secret", f"{name}: not in {namespace}", "an existing secret", fix))
+        else:
+            found.append({"secret": newest.object_name, **way})
+    if problems:
+        raise InputError(problems)
+    data = job.model_dump(exclude_defaults=True)
+    return parse_job({**data, "secrets": [*data.get("secrets", ()), *found]})
+
+
+def _check_priority(cluster: MemberCluster, job: JobSpec) -> None:
+    known = [str(each["metadata"]["name"]) for each in cluster.cluster_objects(PRIORITIES)]
+    if known and job.priority not in known:
+        raise InputError([Problem("priority", job.priority, ", ".join(sorted(known)), "name one of these")])
+
+
+def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> None:
+    if dry_run:
+        from trainyard.jobs.outlook import outlook_of
+
+        sys.stdout.write(yaml.safe_dump(ready.manifest(), sort_keys=False, width=110))
+        sys.stdout.flush()
+        for line in outlook_of(MemberCluster(session), ready.placed):
+            session.progress.log(line)
+        return
+    _submit_ready(session, ready)
+    if not detach:
+        _follow(session, ready.key, ready.run, ready.job.num_nodes)
+
+
+def _submit_ready(session: Session, ready: Ready) -> None:
+    """Submit a job that was checked, with its code, once its data is there and an earlier one is removed."""
+    if ready.pack is not None:
+        _upload(session, ready.key.namespace, ready.pack)
+    await_data(session, ready.job)
+    if ready.replaces:
+        Jobs(session.api).delete_and_wait(ready.key, uid=ready.replaces)
+    submit(session, ready.key, ready.manifest(), ready.run)
+
+
+def _follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
+    from trainyard.jobs.follow import follow  # after the job is submitted: 40 ms
+
+    follow(session, key, run, num_nodes)
+
+
+def _upload(session: Session, namespace: str, packed: Pack) -> None:
+    """Send a pack, unless the team's store has it."""
+    asked = time.monotonic()
+    with closing(CodeStore(session.api, namespace).started()) as program:
+        if program.has(packed.digest):
+            waited = time.monotonic() - asked
+            session.progress.log(f"code   already in the team's store (asked in {waited:.1f} s)")
+            return
+        with session.progress.task("code to the team's store") as task:
+            program.take(packed, lambda done, total: task.advanced(done, total, size_of(total)))
 
 
 def submit(session: Session, key: JobKey, body: dict[str, Any], run: str = "") -> None:
@@ -99,6 +376,31 @@ def submit(session: Session, key: JobKey, body: dict[str, Any], run: str = "") -
     # Not by the console, which imports rich while the job's pods start.
     sys.stdout.write(f"submitted {key.name}{f' as {run}' if run else ''} to the queue of team {key.team}\n")
     sys.stdout.flush()
+
+
+def await_data(session: Session, job: JobSpec) -> None:
+    """Return once the job's datasets are staged: a job that waited for one would hold its accelerators.
+
+    Raises:
+        TrainyardError: a dataset could not be staged, or nothing stages it.
+    """
+    jobs = RetryingJobs(session, JobKey(job.team, job.name), submitted=False)
+    for dataset in filter(None, (job.dataset, *job.datasets)):
+        staging = jobs.staging(dataset, job.team)
+        if staging.phase == "under way":
+            with session.progress.task(f"dataset {dataset}"):
+                while staging.phase == "under way":
+                    time.sleep(STAGING_POLL_SECONDS)
+                    staging = jobs.staging(dataset, job.team)
+        if staging.phase not in {"staged", "hidden"}:
+            raise TrainyardError([_not_staged(dataset, staging)])
+
+
+def _not_staged(dataset: str, staging: Staging) -> Problem:
+    failed = staging.phase == "failed"
+    fix = f"read `kubectl logs {staging.job}`" if failed else "bring the stack up: `trainyard up`"
+    got = "its staging failed" if failed else "no Job stages it"
+    return Problem(f"dataset {dataset}", got, "a staged dataset", fix)
 
 
 @contextmanager
@@ -134,74 +436,3 @@ def _submitted_state(session: Session, key: JobKey) -> str:
 
 def _if_submitted(key: JobKey) -> str:
     return f"if {key.name} was submitted (trainyard jobs), it continues; follow it again: {take_up(key)}"
-
-
-def cancel_job(session: Session, name: str) -> None:
-    """Delete a job; its checkpoints are retained."""
-    key, jobs = key_of(session, name), Jobs(session.api)
-    jobs.state(key)  # raises where there is none
-    run = ((jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
-    jobs.delete(key)
-    session.console.print(f"removed {key.name}; {_retained_data(session, key, run)}", highlight=False)
-
-
-def _retained_data(session: Session, key: JobKey, run: str) -> str:
-    """Return where a deleted job's checkpoints are, and how to continue, where there is a command for it.
-
-    `submit` starts the stack's own job alone; what `trainyard run` started is continued by nothing else than
-    code that reads the folder.
-    """
-    if not _is_of_stack(session, key):
-        return f"its files are retained on the team's volume: {CHECKPOINTS}/{key.name}/{run}".rstrip("/")
-    resume = f"; to continue: trainyard submit -s {session.stack_name} --run {run}" if run else ""
-    if session.is_on_host:
-        return f"its checkpoints are retained in {session.run_root(key.team, key.name)}{resume}"
-    return f"the checkpoints of {run or 'its runs'} are retained on the team's volume{resume}"
-
-
-def _is_of_stack(session: Session, key: JobKey) -> bool:
-    """Whether a job is the one that the stack file declares."""
-    if not session.has_file or session.is_fleet:
-        return False
-    job = session.stack.job
-    return job is not None and (job.team, job.name) == (key.team, key.name)
-
-
-def _submitted_run(session: Session, job: JobSpec) -> str | None:
-    """Return the run that is in the cluster for just this job, whether it runs or has ended."""
-    existing = Jobs(session.api).get(JobKey(job.team, job.name))
-    if existing is None:
-        return None
-    annotations = existing["metadata"].get("annotations", {})
-    run = str(annotations.get(RUN, ""))
-    wanted = _manifest(session, job, run)["metadata"]["annotations"]
-    return run if wanted.items() <= annotations.items() else None
-
-
-def _manifest(session: Session, job: JobSpec, run: str) -> dict[str, Any]:
-    return manifest(job, run, session.stack.datasets, placement_of(session.stack))
-
-
-def await_data(session: Session, job: JobSpec) -> None:
-    """Return once the job's datasets are staged: a job that waited for one would hold its accelerators.
-
-    Raises:
-        TrainyardError: a dataset could not be staged, or nothing stages it.
-    """
-    jobs = RetryingJobs(session, JobKey(job.team, job.name), submitted=False)
-    for dataset in filter(None, (job.dataset, *job.datasets)):
-        staging = jobs.staging(dataset, job.team)
-        if staging.phase == "under way":
-            with session.progress.task(f"dataset {dataset}"):
-                while staging.phase == "under way":
-                    time.sleep(STAGING_POLL_SECONDS)
-                    staging = jobs.staging(dataset, job.team)
-        if staging.phase not in {"staged", "hidden"}:
-            raise TrainyardError([_not_staged(dataset, staging)])
-
-
-def _not_staged(dataset: str, staging: Staging) -> Problem:
-    failed = staging.phase == "failed"
-    fix = f"read `kubectl logs {staging.job}`" if failed else "bring the stack up: `trainyard up`"
-    got = "its staging failed" if failed else "no Job stages it"
-    return Problem(f"dataset {dataset}", got, "a staged dataset", fix)

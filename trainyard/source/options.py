@@ -130,22 +130,6 @@ def _pairs(given: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in (each.partition("=") for each in given)}
 
 
-def secrets_of(given: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-    """Return the name of each secret, and how the job takes it: its `key`, and `variable` or `file`.
-
-    Raises:
-        InputError: a name is none.
-    """
-    from trainyard.jobs.secrets import checked  # imports the client, which is first needed here
-
-    found = []
-    for each in given:
-        name, _, way = each.partition("=")
-        taken = {"file": way[1:]} if way.startswith("@") else {"variable": way or name}
-        found.append((checked(name), {"key": name, **taken}))
-    return found
-
-
 def check_program(job: JobSpec, listing: Listing) -> None:
     """Check that the program's file is among the uploaded ones, and that a container can start it.
 

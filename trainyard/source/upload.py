@@ -6,18 +6,16 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import IO
 
-from infra.clients.kubernetes import Object, PodConnection
+from infra.clients.kubernetes import ApiServer, Object, PodConnection
 from infra.clients.kubernetes.pods import STATUS, STDERR, STDIN, STDOUT
 from infra.common import names
 from infra.errors import Problem, TrainyardError
 from infra.platform.programs import program
-from trainyard.jobs.cluster import MemberCluster
-from trainyard.jobs.remote import Remote
-from trainyard.jobs.shell import CHUNK
 from trainyard.source.pack import Pack
-from trainyard.stack.session import Session
+from trainyard.stack.remote import CHUNK, Remote
 
 POD_SECONDS = 300.0
 """Seconds until the pod must run: its image may have to be pulled."""
@@ -74,8 +72,8 @@ class StoreProgram:
 class CodeStore:
     """The packs of code that a team has."""
 
-    def __init__(self, session: Session, cluster: MemberCluster, namespace: str) -> None:
-        self._session, self._cluster, self._namespace = session, cluster, namespace
+    def __init__(self, api: ApiServer, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
 
     def has(self, digest: str) -> bool:
         """Whether a pack is there."""
@@ -89,13 +87,14 @@ class CodeStore:
             TrainyardError: the team has no pod for that.
         """
         command = ["python3", "-IS", "-c", program("receive_code.py"), names.CODE_STORE]
-        return StoreProgram(Remote(self._session.api).start(self._pod(), command, stdin=True, tty=False))
+        return StoreProgram(Remote(self._api).start(self._pod(), command, stdin=True, tty=False))
 
     def _pod(self) -> UploadPod:
         """Return the team's pod for uploads, once it runs."""
-        deadline = time.monotonic() + POD_SECONDS
+        deadline, hidden = time.monotonic() + POD_SECONDS, {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
+        path = f"/api/v1/namespaces/{self._namespace}/pods"
         while True:
-            pods = self._cluster.labelled_pods(self._namespace, _LABEL)
+            pods = self._api.items(path, {"labelSelector": _LABEL}, empty_on=hidden)
             for pod in pods:
                 if _is_ready(pod):
                     return UploadPod(pod["metadata"]["name"], self._namespace)

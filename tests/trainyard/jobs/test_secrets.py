@@ -12,7 +12,7 @@ from infra.clients.kubernetes.api import Query
 from infra.errors import InputError, TrainyardError
 from tests.trainyard.jobs.fake_api import FakeApi
 from tests.trainyard.jobs.lists import NAMESPACE, research
-from trainyard.jobs.secrets import MOST_BYTES, Secrets, Version, _value, checked
+from trainyard.jobs.secrets import MOST_BYTES, Secrets, Version, _value, checked, secrets_of
 
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 
@@ -102,3 +102,13 @@ def test_empty_values_and_too_long_values_are_refused(text: bytes, monkeypatch: 
     given(monkeypatch, text)
     with pytest.raises(InputError, match="1 byte to 1 MiB"):
         _value("TOKEN")
+
+
+def test_secrets_are_variables_or_files() -> None:
+    assert secrets_of(["HF_TOKEN", "HF_TOKEN=TOKEN", "NETRC=@netrc"]) == [
+        ("HF_TOKEN", {"key": "HF_TOKEN", "variable": "HF_TOKEN"}),
+        ("HF_TOKEN", {"key": "HF_TOKEN", "variable": "TOKEN"}),
+        ("NETRC", {"key": "NETRC", "file": "netrc"}),
+    ]
+    with pytest.raises(InputError, match="capital letters"):
+        secrets_of(["hf-token"])

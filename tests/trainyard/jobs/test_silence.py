@@ -20,9 +20,9 @@ from tests.trainyard.jobs.silent_server import SilentServer, silent_server
 from trainyard.jobs import logs
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
-from trainyard.jobs.remote import Remote
 from trainyard.jobs.state import Jobs, JobState
 from trainyard.stack.access import api_from
+from trainyard.stack.remote import Remote
 
 KEY = JobKey("research", "tune")
 SHORT_SECONDS = 0.3

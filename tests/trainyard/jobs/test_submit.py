@@ -21,16 +21,18 @@ from tests.trainyard.jobs.fake_api import FakeApi
 from trainyard.jobs import follow as following
 from trainyard.jobs import logs, retrying_jobs
 from trainyard.jobs import submit as run_module
+from trainyard.jobs.cancel import cancel_job
 from trainyard.jobs.cluster import key_of
 from trainyard.jobs.follow import follow
 from trainyard.jobs.key import RUN, TRAIN_JOBS, WORKLOADS, JobKey
 from trainyard.jobs.state import Jobs, JobState, Staging
-from trainyard.jobs.submit import await_data, cancel_job, run_stack_job, submit_stack_job
+from trainyard.jobs.submit import await_data, run_stack_job, submit_stack_job
 
 JOB = parse_job(
     {"name": "tune", "team": "research", "runtime": "torch-none", "config": "digits", "dataset": "pile"}
 )
 KEY = JobKey(JOB.team, JOB.name)
+PILE = SimpleNamespace(name="pile", path="pile/sha256-1", digest="sha256:1")
 COMPLETE = JobState("complete")
 LOST = (NoAnswer("reset"), ApiError(503, "no"))
 
@@ -108,7 +110,6 @@ class UnsteadyCluster:
         patch.setattr(following, "POLL_SECONDS", 0)
         patch.setattr(logs, "POLL_SECONDS", 0)
         patch.setattr(run_module, "STAGING_POLL_SECONDS", 0)
-        patch.setattr(run_module, "_manifest", lambda *_: {"metadata": {"annotations": {}}})
         patch.setattr(Jobs, "get", lambda *_: None)
         patch.setattr(Jobs, "delete_and_wait", lambda *_: None)
         patch.setattr(Jobs, "submit", lambda _, body: self.submitted.append(body))
@@ -128,7 +129,7 @@ def session_of(output: StringIO, tmp_path: Path, *, on_host: bool = False) -> An
     layout = SimpleNamespace(events=tmp_path / "events.jsonl")
     return SimpleNamespace(
         stack_name="lab",
-        stack=SimpleNamespace(job=JOB, datasets=()),
+        stack=SimpleNamespace(job=JOB, datasets=(PILE,), pools=()),
         job=JOB,
         api=None,
         is_on_host=on_host,
@@ -144,7 +145,7 @@ def submit_and_follow(session: Any) -> None:
 
 
 def up(session: Any) -> None:
-    run_stack_job(session, JOB, 0.0)
+    run_stack_job(session, 0.0)
 
 
 def run(session: Any) -> None:

@@ -20,7 +20,6 @@ from trainyard.source.options import (
     job_of,
     made_up,
     minutes_of,
-    secrets_of,
     written,
 )
 
@@ -111,14 +110,7 @@ def test_a_train_job_is_recognized_by_its_kind(tmp_path: Path) -> None:
     assert not written(RunRequest(["python", "a.py"])).is_train_job
 
 
-def test_secrets_are_variables_or_files() -> None:
-    assert secrets_of(["HF_TOKEN", "HF_TOKEN=TOKEN", "NETRC=@netrc"]) == [
-        ("HF_TOKEN", {"key": "HF_TOKEN", "variable": "HF_TOKEN"}),
-        ("HF_TOKEN", {"key": "HF_TOKEN", "variable": "TOKEN"}),
-        ("NETRC", {"key": "NETRC", "file": "netrc"}),
-    ]
-    with pytest.raises(InputError, match="capital letters"):
-        secrets_of(["hf-token"])
+def test_a_variable_without_a_value_is_refused() -> None:
     with pytest.raises(InputError, match="NAME=VALUE"):
         read(RunRequest(["sh", "a.sh"], environment=["A"]))
 

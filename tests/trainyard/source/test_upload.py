@@ -15,7 +15,8 @@ from infra.clients.kubernetes import Object
 from infra.common import names
 from infra.errors import TrainyardError
 from tests.processes import TIMEOUT_SECONDS
-from tests.trainyard.jobs.lists import Lists, about
+from tests.trainyard.jobs.fake_api import FakeApi
+from tests.trainyard.jobs.lists import about
 from trainyard.source import upload
 from trainyard.source.pack import Pack, pack
 from trainyard.source.upload import CodeStore, UploadPod
@@ -80,12 +81,6 @@ def pod(*conditions: tuple[str, str], **status: Any) -> Object:
 READY = pod(("Ready", "True"))
 
 
-class UploadCluster(Lists):
-    def labelled_pods(self, namespace: str, label: str) -> list[Object]:
-        assert (namespace, label) == ("team-research", "app.kubernetes.io/name=uploads")
-        return list(self.running)
-
-
 class LocalRemote:
     """A fake of exec into pods: the commands run on this host."""
 
@@ -113,11 +108,8 @@ def connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[LocalEx
 
 
 def store(*pods: Object) -> CodeStore:
-    class UploadSession:
-        api = None
-
-    session: Any = UploadSession()
-    return CodeStore(session, UploadCluster({}, pods), "team-research")
+    api: Any = FakeApi({"/api/v1/namespaces/team-research/pods": pods})
+    return CodeStore(api, "team-research")
 
 
 def test_code_is_sent_once(code: Pack, connections: list[LocalExec]) -> None:

@@ -16,12 +16,19 @@ from infra.errors import ExitCode, InputError, InterruptedByUser, TrainyardError
 from infra.platform.jobs.runtimes import _staged
 from infra.stackfile import parse_job
 from infra.stackfile.dataset import DatasetSpec
-from trainyard.commands import run
-from trainyard.commands.run import _check_same, _start, _submit, submit_job
+from infra.stackfile.source import SpecSource
+from trainyard.jobs import submit as submitting
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.runtimes import Runtime, StagedDataset, _read
-from trainyard.jobs.submit import interruptible
-from trainyard.source.options import RunRequest
+from trainyard.jobs.submit import (
+    _check_same,
+    _submit_ready,
+    interruptible,
+    submit,
+    submit_as_it_is,
+    submit_job,
+)
+from trainyard.source.options import RunRequest, Written
 
 KEY = JobKey("research", "tune")
 BODY = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}}
@@ -93,7 +100,7 @@ def test_a_submission_that_broke_off_may_have_arrived() -> None:
     with pytest.raises(
         TrainyardError, match=r"if tune was submitted .* follow it again: trainyard logs -f tune"
     ):
-        _submit(session, KEY, BODY, "run-1", detach=True)
+        submit(session, KEY, BODY, "run-1")
 
 
 def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,24 +108,18 @@ def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pyte
     nodes: list[int] = []
     monkeypatch.setattr("trainyard.jobs.follow.follow", lambda *words: nodes.append(words[-1]))
     session: Any = SimpleNamespace(api=SimpleNamespace(create=lambda *_: None))
-    _submit(session, KEY, {**BODY, "spec": {"trainer": None}}, "", detach=False)
+    written = Written({**BODY, "spec": {"trainer": None}}, SpecSource("job.yaml", key="job.yaml"))
+    submit_as_it_is(session, written, "", dry_run=False, detach=False)
     assert nodes == [1]
 
 
 def test_code_is_sent_before_the_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    for step in ("await_data", "_upload", "_submit"):
-        monkeypatch.setattr(run, step, lambda *_, step=step, **__: done.append(step))
-    ready: Any = SimpleNamespace(
-        pack="pack",
-        replaces=False,
-        key=KEY,
-        run="run-1",
-        manifest=dict,
-        placed=SimpleNamespace(job=JOB),
-    )
-    _start(SimpleNamespace(), ready, dry_run=False, detach=True)  # type: ignore[arg-type]
-    assert done == ["_upload", "await_data", "_submit"]
+    for step in ("await_data", "_upload", "submit"):
+        monkeypatch.setattr(submitting, step, lambda *_, step=step: done.append(step))
+    ready: Any = SimpleNamespace(pack="pack", replaces="", key=KEY, run="run-1", manifest=dict, job=JOB)
+    _submit_ready(SimpleNamespace(), ready)  # type: ignore[arg-type]
+    assert done == ["_upload", "await_data", "submit"]
 
 
 def test_a_folder_that_cannot_be_sent_is_refused_without_a_cluster(

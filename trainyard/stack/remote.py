@@ -10,6 +10,9 @@ from infra.clients.kubernetes import ApiError, ApiServer, PodConnection, PortCon
 from infra.clients.kubernetes.pods import PodContainer, run_program
 from infra.errors import Problem, TrainyardError
 
+CHUNK = 1 << 16
+"""Maximum number of bytes that are sent at once."""
+
 
 class Remote:
     """The way into pods. Each method raises TrainyardError where a pod cannot be entered, ApiError for a 401,
