@@ -327,16 +327,11 @@ def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack) -> None:
     stack.wait_until(lambda: nodes_taken_by(stack, "back") == SPOT, "a job on the node that is back")
 
 
-def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job(stack: LocalStack) -> None:
-    body = manifests.train_job("hello", runtime="mpi-none", num_nodes=2, command=HELLO)
-    output = logs_of_completed(stack, body, "Complete")
-    assert output.count("sum of 1 to 2 is 3") == 2
-
-
-def test_mpi_ranks_on_two_nodes_greet_each_other_in_an_mpi_job(stack: LocalStack) -> None:
-    body = manifests.mpi_job("hello-mpi", stack.training_image, num_nodes=2, command=HELLO)
-    output = logs_of_completed(stack, body, "Succeeded")
-    assert output.count("sum of 1 to 2 is 3") == 2
+def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job_and_in_an_mpi_job(stack: LocalStack) -> None:
+    ours = manifests.train_job("hello", runtime="mpi-none", num_nodes=2, command=HELLO)
+    theirs = manifests.mpi_job("hello-mpi", stack.training_image, num_nodes=2, command=HELLO)
+    for body, condition in ((ours, "Complete"), (theirs, "Succeeded")):
+        assert logs_of_completed(stack, body, condition).count("sum of 1 to 2 is 3") == 2
 
 
 @pytest.fixture(scope="module")

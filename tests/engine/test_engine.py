@@ -258,8 +258,11 @@ def test_only_orphans_of_the_stack_are_killed(bench: EngineBench) -> None:
     other_stack = subprocess.Popen([plugin, "600"], env=os.environ | {MARKER: str(runs / "dev2@1")})
     other_state = subprocess.Popen([plugin, "600"], env=os.environ | {MARKER: "/elsewhere/runs/dev@1"})
     spared = (cluster, other_stack, other_state)
+    for run in ("dev@1", "dev2@1"):
+        (runs / run).mkdir(parents=True)
     try:
         bench.engine.recover("dev")
+        assert [each.name for each in runs.iterdir()] == ["dev2@1"]
         assert orphan.poll() is not None
         assert [process.poll() for process in spared] == [None] * 3
     finally:

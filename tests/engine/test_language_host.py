@@ -1,6 +1,5 @@
 """The language host's gRPC service: programs, plugins, policy packs, their environments, and their end."""
 
-import json
 import os
 import signal
 import subprocess
@@ -59,44 +58,6 @@ def exec_script(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Pat
     script.write_text(code)
     monkeypatch.setenv(EXEC_VARIABLE, str(script))
     return script
-
-
-def test_a_program_gets_its_config_its_secret_keys_and_the_engines_addresses(
-    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = tmp_path / "seen.json"
-    exec_script(
-        tmp_path,
-        monkeypatch,
-        f"import json, os, sys; open({str(seen)!r}, 'w').write(json.dumps([sys.argv[1:], dict(os.environ)]))",
-    )
-    request = run_request(
-        tmp_path,
-        config={"tiny:size": "3"},
-        configSecretKeys=["tiny:key"],
-        monitor_address="127.0.0.1:2",
-        dryRun=True,
-        organization="organization",
-    )
-    answer = host.Run(request)
-    arguments, environment = json.loads(seen.read_text())
-    flags = dict(zip(arguments[:-1:2], arguments[1:-1:2], strict=True))
-    assert (answer.error, answer.bail) == ("", False)
-    assert flags == {
-        "--monitor": "127.0.0.1:2",
-        "--engine": "127.0.0.1:1",
-        "--project": "tiny",
-        "--root_directory": str(tmp_path),
-        "--stack": "dev",
-        "--pwd": str(tmp_path),
-        "--dry_run": "true",
-        "--parallel": "4",
-        "--organization": "organization",
-    }
-    assert arguments[-1] == str(tmp_path)
-    assert json.loads(environment["PULUMI_CONFIG"]) == {"tiny:size": "3"}
-    assert json.loads(environment["PULUMI_CONFIG_SECRET_KEYS"]) == ["tiny:key"]
-    assert environment["VIRTUAL_ENV"] == str(VENV)
 
 
 @pytest.mark.parametrize(
@@ -237,14 +198,6 @@ def test_direct_dependencies_are_those_that_no_other_package_requires(
 
     assert {"trainyard", "pulumi", "protobuf"} <= names(True)
     assert "protobuf" not in names(False)
-
-
-def test_the_program_runs_with_the_python_that_about_reports(
-    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
-) -> None:
-    answer = host.About(language_pb2.AboutRequest(info=program(tmp_path)))
-    assert answer.executable == str(VENV / "bin" / "python")
-    assert answer.version == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def test_without_the_option_the_hosts_python_runs_the_program(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """The contract of targets: each has a spec, a cluster, and reasons for the features that it lacks."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
 
+from infra.common.artifacts import ROOT
 from infra.common.target_registry import TARGETS, target_of
 from infra.errors import InputError
 from infra.stackfile import Stack, parse
@@ -14,6 +16,7 @@ from infra.targets import features
 from infra.targets.base import Cluster
 from infra.targets.features import Feature
 from tests.infra.plan import artifacts, record, stack_file
+from tests.processes import capture
 
 pytestmark = pytest.mark.clouds
 
@@ -29,6 +32,19 @@ def test_a_target_has_its_kind_and_reasons_for_missing_features(kind: str) -> No
     assert issubclass(target.cluster_class(), Cluster)
     assert set(target.features) | set(target.reasons) == set(Feature)
     assert all(len(reason.split()) > 3 for reason in target.reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "sdk"), [("local", "pulumi_"), ("aws", "pulumi_gcp"), ("gcp", "pulumi_azure")]
+)
+def test_a_target_imports_no_other_ones_sdk(name: str, sdk: str) -> None:
+    code = (
+        "import sys; from pathlib import Path; from infra.stackfile import load;"
+        " from infra.common.target_registry import target_of;"
+        f" target_of(load(Path({str(stack_file(name))!r})).target.kind).cluster_class();"
+        f" print([each for each in sys.modules if each.startswith({sdk!r}) and 'kubernetes' not in each])"
+    )
+    assert capture([sys.executable, "-c", code], check=True, cwd=ROOT).stdout.strip() == "[]"
 
 
 @pytest.fixture(scope="module")

@@ -182,11 +182,6 @@ def test_ranks_with_a_failed_peer_elsewhere_wait_for_it_but_not_for_long(tmp_pat
     assert notes(tmp_path, 0) == [f"{SOON.rendezvous:g}", "0.5"]
 
 
-def test_ranks_that_never_arrived_are_not_failed_ranks(tmp_path: Path) -> None:
-    assert agent(tmp_path, lambda folder, _: note(folder, "came") and 77) == 77
-    assert notes(tmp_path, 0) == ["came"]
-
-
 def test_a_rank_that_always_fails_fails_the_node(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Else the survivors of a node that always fails would make all nodes restart for ever."""
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=2) == 1
@@ -198,13 +193,11 @@ def test_without_restarts_in_place_a_failed_rank_is_reported_at_once(tmp_path: P
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and 76, restarts=0) == 76
 
 
-def test_what_fails_by_itself_is_not_started_again(tmp_path: Path) -> None:
-    assert agent(tmp_path, lambda folder, _: note(folder, "came") and 1) == 1
-    assert notes(tmp_path, 0) == ["came"]
-
-
-@pytest.mark.parametrize(("returned", "code"), [(137, 137), (255, 255), (-1, 255)])
-def test_a_large_exit_code_is_a_failure_and_no_signal(tmp_path: Path, returned: int, code: int) -> None:
+@pytest.mark.parametrize(("returned", "code"), [(1, 1), (77, 77), (137, 137), (255, 255), (-1, 255)])
+def test_what_fails_by_itself_or_never_arrived_is_not_started_again(
+    tmp_path: Path, returned: int, code: int
+) -> None:
+    """Large exit codes are failures too, and no signals."""
     assert agent(tmp_path, lambda folder, _: note(folder, "came") and returned) == code
     assert notes(tmp_path, 0) == ["came"]
 

@@ -154,22 +154,31 @@ def test_devices_of_a_fabric_come_with_accelerators(
         assert sound or "come with accelerators (nvidia.com/gpu)" in answer
 
 
+DEVICES, INTERFACE = "annotations of the node's runtime", "another interface would pass the network policy"
+
+
 @pytest.mark.parametrize(
-    "annotation",
+    ("annotation", "gives", "message"),
     [
-        "cdi.k8s.io/gpu",
-        "devices.gke.io/container.main",
-        "io.katacontainers.config.hypervisor.path",
-        "io.kubernetes.cri-o.Devices",
-        "netdevices.noderesource.dev/container.main",
-        "nvidia.cdi.k8s.io/gpu",
-        "org.systemd.property.DeviceAllow",
-        "run.oci.seccomp_bpf_data",
+        ("cdi.k8s.io/gpu", "/dev/nvidia7", DEVICES),
+        ("devices.gke.io/container.main", "/dev/nvidia7", DEVICES),
+        ("io.katacontainers.config.hypervisor.path", "/dev/nvidia7", DEVICES),
+        ("io.kubernetes.cri-o.Devices", "/dev/nvidia7", DEVICES),
+        ("netdevices.noderesource.dev/container.main", "/dev/nvidia7", DEVICES),
+        ("nvidia.cdi.k8s.io/gpu", "/dev/nvidia7", DEVICES),
+        ("org.systemd.property.DeviceAllow", "/dev/nvidia7", DEVICES),
+        ("run.oci.seccomp_bpf_data", "/dev/nvidia7", DEVICES),
+        ("cni.projectcalico.org/ipAddrs", "kube-system/host", INTERFACE),
+        ("k8s.v1.cni.cncf.io/networks", "kube-system/host", INTERFACE),
+        ("networking.gke.io/interfaces", "kube-system/host", INTERFACE),
+        ("v1.multus-cni.io/default-network", "kube-system/host", INTERFACE),
     ],
 )
-def test_no_annotation_gives_a_container_devices(server: BareServer, annotation: str) -> None:
-    asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "/dev/nvidia7"}}}
-    assert "annotations of the node's runtime" in refusal(server, asked)
+def test_no_annotation_gives_a_pod_devices_or_another_interface(
+    server: BareServer, annotation: str, gives: str, message: str
+) -> None:
+    asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: gives}}}
+    assert message in refusal(server, asked)
 
 
 def train_job(runtime: str = "torch-distributed", **resources: Any) -> Manifest:
@@ -351,20 +360,6 @@ def test_only_the_job_controller_tracks_pods(server: BareServer) -> None:
     assert server.refusal(asked) == ""
     asked["metadata"] = {**ABOUT, "finalizers": [TRACKING]}
     assert "metadata.finalizers of a pod" in server.refusal(asked)
-
-
-@pytest.mark.parametrize(
-    "annotation",
-    [
-        "cni.projectcalico.org/ipAddrs",
-        "k8s.v1.cni.cncf.io/networks",
-        "networking.gke.io/interfaces",
-        "v1.multus-cni.io/default-network",
-    ],
-)
-def test_no_annotation_gives_a_pod_another_interface_or_address(server: BareServer, annotation: str) -> None:
-    asked = {**pod(), "metadata": {**ABOUT, "annotations": {annotation: "kube-system/host"}}}
-    assert "another interface would pass the network policy" in refusal(server, asked)
 
 
 def of_team(kind: str, about: Manifest | None = None, **fields: Any) -> Manifest:

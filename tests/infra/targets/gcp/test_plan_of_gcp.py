@@ -1,13 +1,10 @@
 """The plans of the shipped Google Cloud stacks."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from infra.common.artifacts import ROOT
 from infra.stackfile import Stack, load
 from infra.targets.gcp.stackfile.target import GcpSpec
 from rehearsal import sdk
@@ -123,15 +120,3 @@ def test_break_glass_members_may_grant_themselves_all_rights_for_an_hour_with_a_
     assert findings("gcp", plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
     assert list(sdk.problems(made.type, made.inputs)) == []
     assert kind not in {each.type for each in gcp_plan.resources}
-
-
-@pytest.mark.parametrize("name", ["local", "aws"])
-def test_other_targets_do_not_import_gcps_sdk(name: str) -> None:
-    code = (
-        "import sys; from pathlib import Path; from infra.stackfile import load;"
-        " from infra.common.target_registry import target_of;"
-        f" target_of(load(Path({str(stack_file(name))!r})).target.kind).cluster_class();"
-        " print([each for each in sys.modules if each.startswith('pulumi_gcp')])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]"
