@@ -157,7 +157,6 @@ def _stage(
     context: PlatformContext, dataset: DatasetSpec, out: str, mounts: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     source = dataset.source if "://" in dataset.source else f"{_MOUNT}{dataset.source}"
-    # The former name of trainyard_train.data.stage: a stack may pin an image that has only this one.
     command = ["python3", "-m", "trainyard_train.data.stage", "fetch", source, f"{out}/{dataset.name}"]
     limits = ["--digest", dataset.digest, "--max-gib", str(dataset.size_gib)]
     variables = python_environment(context.settings)

@@ -174,15 +174,6 @@ def test_an_overflow_costs_a_step_that_the_schedule_does_not_count_and_the_scale
     assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
 
 
-def test_a_scale_that_versions_before_gradscaler_saved_is_taken() -> None:
-    scale = LossScale(torch.device("cpu"))
-    scale.resume({"scale": 1024.0, "good_steps": 4001})
-    assert scale.value().item() == 1024
-    assert scale.state_dict()["_growth_tracker"] == 1
-    scale.resume({})
-    assert scale.value().item() == 1024
-
-
 @pytest.mark.soak
 def test_a_compiled_run_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, alone: Path) -> None:
     compiled = settings(tmp_path / "run", **COMMON, compile=True)

@@ -45,8 +45,6 @@ class LossScale(torch.amp.GradScaler):
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continue from a manifest's state; from the beginning if it has none."""
-        if "good_steps" in state:  # format of versions before GradScaler
-            state = {"scale": state["scale"], "_growth_tracker": state["good_steps"] % 2000}
         if state:
             self.load_state_dict({**self.state_dict(), **state})
 
