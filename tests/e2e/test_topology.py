@@ -46,33 +46,22 @@ def queue() -> list[Declaration]:
     """Return a queue with quota for every simulated node, in a separate namespace."""
     quota = {"name": "nvidia.com/gpu", "nominalQuota": GPUS * len(TOPOLOGY)}
     group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": NAMESPACE, "resources": [quota]}]}
+    levels = [{"nodeLabel": level} for level in LEVELS]
+    selected = {"nodeLabels": {names.POOL_LABEL: NAMESPACE}, "topologyName": NAMESPACE}
+    specs: dict[str, Declaration] = {
+        "Topology": {"levels": levels},
+        "ResourceFlavor": selected,
+        "ClusterQueue": {"namespaceSelector": {}, "resourceGroups": [group]},
+        "LocalQueue": {"clusterQueue": NAMESPACE},
+    }
     own = {"name": NAMESPACE}
+    places = {"LocalQueue": {**own, "namespace": NAMESPACE}}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": own},
-        {
-            "apiVersion": KUEUE,
-            "kind": "Topology",
-            "metadata": own,
-            "spec": {"levels": [{"nodeLabel": level} for level in LEVELS]},
-        },
-        {
-            "apiVersion": KUEUE,
-            "kind": "ResourceFlavor",
-            "metadata": own,
-            "spec": {"nodeLabels": {names.POOL_LABEL: NAMESPACE}, "topologyName": NAMESPACE},
-        },
-        {
-            "apiVersion": KUEUE,
-            "kind": "ClusterQueue",
-            "metadata": own,
-            "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
-        },
-        {
-            "apiVersion": KUEUE,
-            "kind": "LocalQueue",
-            "metadata": {**own, "namespace": NAMESPACE},
-            "spec": {"clusterQueue": NAMESPACE},
-        },
+        *(
+            {"apiVersion": KUEUE, "kind": kind, "metadata": places.get(kind, own), "spec": spec}
+            for kind, spec in specs.items()
+        ),
     ]
 
 

@@ -1,9 +1,11 @@
 """Google Cloud's fake: inputs are validated by the SDK's types, and missing names are generated."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rehearsal import sdk
 from rehearsal.cloud import RequestedResource
@@ -61,67 +63,10 @@ def test_outputs_and_replacements_are_properties_of_the_sdk() -> None:
         assert {path.partition(".")[0] for path in paths} <= known.keys(), token
 
 
-NETWORK = {"network": "projects/p/global/networks/n", "ipCidrRange": "10.0.0.0/20"}
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused_by_gcp.yaml").read_text())
 
 
-@pytest.mark.parametrize(
-    ("token", "inputs", "path", "word"),
-    [
-        (
-            "gcp:container/nodePool:NodePool",
-            {"placementPolicy": {"type": "CLUSTER"}},
-            "placementPolicy.type",
-            "COMPACT",
-        ),
-        (
-            "gcp:container/nodePool:NodePool",
-            {"nodeConfig": {"reservationAffinity": {"consumeReservationType": "SPECIFIC"}}},
-            "nodeConfig.reservationAffinity.consumeReservationType",
-            "SPECIFIC_RESERVATION",
-        ),
-        (
-            "gcp:container/nodePool:NodePool",
-            {"nodeConfig": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
-            "nodeConfig.taints[0].effect",
-            "NO_SCHEDULE",
-        ),
-        ("gcp:container/nodePool:NodePool", {"maxPodsPerNode": 2**70}, "maxPodsPerNode", "is allowed"),
-        (
-            "gcp:container/cluster:Cluster",
-            {"releaseChannel": {"channel": "SLOW"}},
-            "releaseChannel.channel",
-            "STABLE",
-        ),
-        (
-            "gcp:container/cluster:Cluster",
-            {"datapathProvider": "EBPF"},
-            "datapathProvider",
-            "ADVANCED_DATAPATH",
-        ),
-        (
-            "gcp:container/cluster:Cluster",
-            {"loggingConfig": {"enableComponents": ["SYSTEM"]}},
-            "loggingConfig.enableComponents[0]",
-            "SYSTEM_COMPONENTS",
-        ),
-        ("gcp:compute/network:Network", {"routingMode": "LOCAL"}, "routingMode", "REGIONAL"),
-        (
-            "gcp:compute/subnetwork:Subnetwork",
-            {**NETWORK, "logConfig": {"metadata": "ALL"}},
-            "logConfig.metadata",
-            "INCLUDE",
-        ),
-        ("gcp:compute/firewall:Firewall", {"network": "n", "direction": "IN"}, "direction", "INGRESS"),
-        (
-            "gcp:compute/routerNat:RouterNat",
-            {"natIpAllocateOption": "AUTO"},
-            "natIpAllocateOption",
-            "AUTO_ONLY",
-        ),
-        ("gcp:kms/cryptoKey:CryptoKey", {"keyRing": "r", "purpose": "ENCRYPT"}, "purpose", "ENCRYPT_DECRYPT"),
-        ("gcp:filestore/instance:Instance", {"tier": "ZONEL"}, "tier", "ZONAL"),
-    ],
-)
+@pytest.mark.parametrize(("token", "inputs", "path", "word"), REFUSED)
 def test_a_value_that_is_a_string_in_the_sdk_is_validated_by_the_discovery_documents(
     token: str, inputs: Mapping[str, Any], path: str, word: str
 ) -> None:

