@@ -2,8 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -75,11 +73,11 @@ def tier(root: Path, **groups: Any) -> Tier:
     return Tier("unit", root, plan, root.parent / "results")
 
 
-def counts(root: Path, *, sample: bool = False, **groups: Any) -> dict[str, int]:
+def counts(root: Path, **groups: Any) -> dict[str, int]:
     """Run groups, by default of the folders `named` and `more`."""
     own = {name: {"tests": [name], "reads": [name]} for name in ("named", "more")}
     run = tier(root, **(groups or own))
-    run.run(sample=sample)
+    run.run()
     return {key: number for key, number in run.counts.items() if number}
 
 
@@ -146,41 +144,6 @@ def test_results_of_who_may_hide_nothing_are_not_kept(root: Path, monkeypatch: p
         assert counts(root) == {"passed": 3}
 
 
-@AS_ROOT
-def test_a_sample_runs_some_tests_of_a_tier_that_has_passed(root: Path) -> None:
-    assert counts(root, sample=True) == {"passed": 3}
-    found = counts(root, sample=True)
-    assert found.pop("kept") == 3
-    assert found in ({"passed": 1}, {"passed": 2})
-
-
-def test_an_interrupted_tier_ends_its_tests_and_starts_no_more(root: Path) -> None:
-    waits = (
-        "import pathlib, pytest, time\n"
-        "@pytest.fixture\ndef cluster():\n    yield\n    pathlib.Path('down').touch()\n"
-        "def test_it(cluster):\n    pathlib.Path('up').touch()\n    time.sleep(600)\n"
-    )
-    (root / "named" / "test_it.py").write_text(waits)
-    (root / "more" / "test_more.py").write_text("def test_it():\n    open('started', 'w')\n")
-    code = (
-        "import pathlib, sys\nfrom tests import proof, test_proof\n"
-        "root = pathlib.Path(sys.argv[1])\n"
-        "groups = {name: {'tests': [name]} for name in ('named', 'more')}\n"
-        "proof.RECORDS = root / 'records'\n"
-        "sys.exit(not test_proof.tier(root, **groups).run())\n"
-    )
-    program = subprocess.Popen(
-        [sys.executable, "-c", code, str(root)], cwd=REPOSITORY, start_new_session=True
-    )
-    while not (root / "up").exists():
-        assert program.poll() is None
-        time.sleep(0.05)
-    os.killpg(program.pid, signal.SIGINT)
-    assert program.wait() == 1
-    assert (root / "down").exists()
-    assert not (root / "started").exists()
-
-
 @pytest.mark.parametrize(
     ("minutes", "kept", "code", "last"),
     [
@@ -208,15 +171,6 @@ def test_the_sum_of_a_run(
     [*_, kept_line, closing] = capsys.readouterr().out.splitlines()
     assert kept_line.startswith(f"{kept} kept")
     assert closing == last
-
-
-def test_a_slower_machine_extends_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = {"tier": "unit", "began": time.time() - 180, "ended": time.time(), "counts": {}}
-    monkeypatch.setattr(proof, "BUDGETS", {"machine_seconds": 1.0, "minutes": {"unit": 2, "all": 60}})
-    proof.RECORDS.write_text(json.dumps(record) + "\n")
-    for seconds, holds in ((1.0, False), (2.0, True)):
-        monkeypatch.setattr(proof, "machine_seconds", lambda seconds=seconds: seconds)
-        assert proof.end(0) is holds
 
 
 def test_every_test_of_a_tier_is_in_one_group() -> None:
