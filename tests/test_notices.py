@@ -6,7 +6,7 @@ from typing import get_args
 
 import catalog
 from infra.common.artifacts import ROOT
-from trainyard import cli
+from trainyard.commands.preempt import preempt
 from trainyard_train.config import TrainConfig
 from trainyard_train.elasticity.instance_metadata import metadata_of
 
@@ -31,4 +31,4 @@ def test_the_jobs_guide_has_every_targets_notice() -> None:
 
 
 def test_the_preempt_command_gives_the_embedded_clusters_notice() -> None:
-    assert inspect.signature(cli.preempt).parameters["notice"].default == catalog.notices()["local"].seconds
+    assert inspect.signature(preempt).parameters["notice"].default == catalog.notices()["local"].seconds

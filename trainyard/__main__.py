@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 INTERRUPTED = 130
 """`ExitCode.INTERRUPTED`, which is not imported yet."""
@@ -17,9 +18,10 @@ def main() -> None:
     """Run the command line, which handles Ctrl-C by itself."""
     from trainyard import cli
 
+    app = cli.app_of(sys.argv[1:])
     if _is_expected:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    cli.main()
+    cli.main(app)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from local.cluster.pki import Authority, CertificateSubject
 from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container, legacy_job, mpi_job, pod_spec
 from tests.e2e.stack import SECONDS, LocalStack
-from trainyard.cli import app
+from trainyard.cli import app_of
 
 Command = Callable[..., str]
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
@@ -77,7 +77,7 @@ def command_of(person: Person, patch: pytest.MonkeyPatch) -> Command:
     def run(*words: str, given: str = "") -> str:
         place = ("--context", "trial", "--stack", "unwritten")
         index = words.index("--") if "--" in words else len(words)
-        done = CliRunner().invoke(app, [*words[:index], *place, *words[index:]], input=given)
+        done = CliRunner().invoke(app_of(words), [*words[:index], *place, *words[index:]], input=given)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         assert done.exit_code == 0, done.output

@@ -26,12 +26,12 @@ ALL = """
 import importlib, json, pkgutil, sys, trainyard_start
 trainyard_start.put_tree_first()
 import trainyard
-from trainyard.cli import app
+from trainyard.cli import app_of
 for module in pkgutil.walk_packages(trainyard.__path__, "trainyard."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 for words in json.load(sys.stdin):
-    app(words, standalone_mode=False)
+    app_of(words)(words, standalone_mode=False)
 """
 """Imports each module of the commands, then runs a list of commands, in one process."""
 IMPORT = """
@@ -63,7 +63,7 @@ print(json.dumps({"lacks": lacks, "unused": sorted(base - set(map(plain, used)))
 
 
 NEED_THE_ENGINE = (
-    "trainyard.commands.deploy_role.", "trainyard.commands.doctor.", "trainyard.commands.environment.",
+    "trainyard.stack.deploy_role.", "trainyard.stack.doctor.", "trainyard.stack.exports.",
     "trainyard.commands.rehearse.", "trainyard.component.", "trainyard.images.images.",
     "trainyard.images.lock.", "trainyard.stack.find.", "trainyard.stack.preview.", "trainyard.stack.schema.",
 )  # fmt: skip

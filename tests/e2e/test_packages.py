@@ -15,9 +15,9 @@ PARTS = (
 )  # fmt: skip
 FILES = ("LICENSE", "Pulumi.yaml", "README.md", "pyproject.toml", "trainyard_start.py", "versions.yaml")
 PRICES = """
-from trainyard.cli import app
+from trainyard.cli import app_of
 for stack in ("local", "aws", "gcp", "azure", "coreweave", "onprem"):
-    app(["price", stack], standalone_mode=False)
+    app_of(["price"])(["price", stack], standalone_mode=False)
 """
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 ENSURE = """

@@ -17,7 +17,7 @@ from infra.common.artifacts import ROOT
 from infra.common.target_registry import TARGETS, target_of
 from local.toolchain import load_versions
 from tests.infra.plan import stack_file
-from trainyard.commands.up import engine_parts, wanted_artifacts
+from trainyard.stack.change import engine_parts, wanted_artifacts
 from trainyard.stack.session import Session
 
 pytestmark = pytest.mark.engine

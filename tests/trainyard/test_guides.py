@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from infra.common.artifacts import ROOT
-from trainyard.cli import app
+from trainyard.cli import app_of
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -30,7 +30,7 @@ def typed(guide: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def commands() -> Mapping[str, Any]:
-    group: Any = typer.main.get_command(app)  # of click's, or of a copy that typer brings along
+    group: Any = typer.main.get_command(app_of())  # of click's, or of a copy that typer brings along
     found: Mapping[str, Any] = group.commands
     return found
 

@@ -1,37 +1,30 @@
-"""`trainyard deploy-role`: prints the least-privilege role of a pipeline that deploys a stack, and who may
-assume it.
-"""
+"""The command `trainyard deploy-role`."""
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict
+from typing import Annotated
 
-from infra.errors import InputError, Problem
-from infra.targets.deploying import Pipeline
-from trainyard.stack.preview import declared, prepared
+import typer
+
+from trainyard.commands.options import StackName
 from trainyard.stack.session import Session
 
 
-def pipeline_of(
-    github: str, gitlab: str, *, read_only: bool, branch: str = "main", host: str = "gitlab.com"
-) -> Pipeline:
-    """Return the pipeline that the command's options name. Raises InputError."""
-    if bool(github) == bool(gitlab):
-        got = f"--github {github} --gitlab {gitlab}" if github else "neither --github nor --gitlab"
-        fix = "name the project whose jobs take the role"
-        raise InputError([Problem("pipeline", got, "one of --github and --gitlab", fix)])
-    return Pipeline("github" if github else "gitlab", github or gitlab, read_only, branch, host)
+def deploy_role(
+    stack: StackName = "local",
+    github: Annotated[str, typer.Option(metavar="OWNER/NAME", help="The repository on GitHub.")] = "",
+    gitlab: Annotated[str, typer.Option(metavar="GROUP/PROJECT", help="The project on GitLab.")] = "",
+    branch: Annotated[str, typer.Option(help="GitLab: the branch that runs `up`.")] = "main",
+    host: Annotated[str, typer.Option(help="Host of your GitLab.")] = "gitlab.com",
+    read: Annotated[bool, typer.Option("--read", help="The read-only role for previews.")] = False,
+) -> None:
+    """Print the minimum rights of a pipeline that runs `up`, and its role's trust policy, as JSON.
 
+    Only the stack file determines them. An administrator creates the role once.
 
-def show_deploy_role(session: Session, pipeline: Pipeline) -> None:
-    """Print who may assume the role and its rights, as JSON; makes no request. Raises InputError."""
-    stack = session.stack  # wrong input ends here
-    account = session.target.open_account()
-    if account is None:
-        got = f"kind: {session.target.kind}"
-        fix = "name another stack; the guides of other targets list the rights that `up` needs"
-        raise InputError([Problem(f"stack {session.stack_name}", got, "aws, azure, gcp", fix)])
-    role = account.deploy_role(stack, declared(stack, prepared(session)), pipeline)
-    sys.stdout.write(json.dumps(asdict(role), indent=1) + "\n")
+    [dim]trainyard deploy-role -s aws --github team/research
+    trainyard deploy-role -s aws --github team/research --read[/]
+    """
+    from trainyard.stack.deploy_role import pipeline_of, show_deploy_role
+
+    show_deploy_role(Session(stack), pipeline_of(github, gitlab, read_only=read, branch=branch, host=host))

@@ -1,63 +1,15 @@
-"""`trainyard doctor`: prints what this host and the cloud account have and lack for `up`."""
+"""The command `trainyard doctor`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import typer
 
-from rich.markup import escape
-
-from infra.errors import ExitCode, HostError, Problem
-from local.toolchain.doctor import DoctorFinding, DoctorStatus, diagnose, from_problem
-from trainyard.commands.up import wanted_artifacts
+from trainyard.commands.options import StackName
 from trainyard.stack.session import Session
 
 
-def examine(session: Session) -> int:
-    """Print existing and missing dependencies, and the steps of `up`; return the exit code."""
-    diagnosis = diagnose(
-        session.toolchain, wanted_artifacts(session), [lambda: _remains(session)], _packages(session)
-    )
-    diagnosis.render(session.console)
-    unable = "`trainyard up` cannot start yet."
-    session.console.print(unable if diagnosis.exit_code else "[green]`trainyard up` can start.[/]")
-    return diagnosis.exit_code or _examine_account(session)
+def doctor(stack: StackName = "local") -> None:
+    """Show what this host, with -s also the cloud account, has and lacks, and what `up` would install."""
+    from trainyard.stack.doctor import examine
 
-
-def _packages(session: Session) -> Iterator[DoctorFinding]:
-    """Report which packages of the target's SDK are missing, and who installs them."""
-    packages = session.packages
-    missing = ", ".join(each.name for each in packages.missing())
-    if not missing:
-        yield DoctorFinding("packages", packages.extra, DoctorStatus.OK, "installed")
-    elif packages.is_installable:
-        what = f"install {missing} from requirements/{packages.lock.name}"
-        yield DoctorFinding("packages", packages.extra, DoctorStatus.TODO, what)
-    else:
-        yield from_problem("packages", packages.problem("not installed"))
-
-
-def _examine_account(session: Session) -> int:
-    """Ask the stack's cloud, where there are credentials, whether it has what `up` needs."""
-    account = session.target.open_account()
-    if account is None:
-        return ExitCode.OK
-    found = account.preflight(session.stack)
-    if found.why_unreadable:
-        session.console.print(f"[yellow]not checked[/]  {escape(found.why_unreadable)}", highlight=False)
-        return ExitCode.OK
-    for problem in found.problems:
-        session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
-    if not found.problems:
-        session.console.print(f"[green]ok[/]  {session.target.kind}: {found.checked}", highlight=False)
-    return ExitCode.HOST if found.problems else ExitCode.OK
-
-
-def _remains(session: Session) -> Iterable[Problem]:
-    """Ask the cluster, if there is one, whether it could be started again."""
-    try:
-        session.check_host()
-        if session.cluster_exists:
-            session.cluster.check()
-    except HostError as error:
-        return error.problems
-    return ()
+    raise typer.Exit(examine(Session(stack)))

@@ -1,47 +1,106 @@
-"""The part of `trainyard run` that needs no cluster: reads the command line and the job.yaml. Only then it
-imports `trainyard.jobs.submit`, and with it the client of the cluster.
-"""
+"""The command `trainyard run`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from infra.common import names
-from infra.targets.kubeconfig import namespace_of
-from trainyard.source.options import RunRequest, Written, job_of, written
+import typer
+
+from trainyard.commands.options import Context, Detach, DryRun, StackName, Team
 from trainyard.stack.session import Session
 
 _UNNAMED = "unnamed"
 """Placeholder for the team, until the cluster's teams are known."""
+Gpus = Annotated[int | None, typer.Option(min=1, help="Number of GPUs, over all nodes.")]
+Nodes = Annotated[
+    int | None, typer.Option(min=1, help="Number of nodes. Without --gpus the job gets all of their GPUs.")
+]
+RanksPerNode = Annotated[
+    int | None, typer.Option(min=1, help="Processes per node. Default: one per GPU for python, else one.")
+]
+SecretsOfJob = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="The newest version of a secret: NAME, NAME=VARIABLE or NAME=@FILE."),
+]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Also send this file, folder or pattern that git does not track."),
+]
+HoldTime = Annotated[
+    str, typer.Option(metavar="TIME", help="Retain a failed job's pods for trainyard shell: 30m, 2h.")
+]
 
 
-def run_job(session: Session, asked: RunRequest, *, dry_run: bool, detach: bool) -> None:
-    """Start a job, and follow it to its end.
+def run(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB.YAML] [-- COMMAND …]", help="What to run: a file, a command, or both."),
+    ] = None,
+    gpus: Gpus = None,
+    nodes: Nodes = None,
+    ranks_per_node: RanksPerNode = None,
+    image: Annotated[str, typer.Option(help="Image by digest. Default: the stack's training image.")] = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", metavar="K=V", help="An environment variable.")
+    ] = None,
+    secret: SecretsOfJob = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A dataset that the job reads.")
+    ] = None,
+    include: Include = None,
+    folder: Annotated[bool, typer.Option(help="Send this folder's files.")] = True,
+    name: Annotated[str, typer.Option(help="The job's name. Default: the folder's, with digits.")] = "",
+    team: Team = "",
+    queue: Annotated[str, typer.Option(help="One of the team's queues. Default: one with free quota.")] = "",
+    priority: Annotated[str, typer.Option(help="One of the stack's priorities. Default: normal.")] = "",
+    hold_on_failure: HoldTime = "",
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    stack: StackName = "local",
+    context: Context = "",
+) -> None:
+    """Run this folder's code on the team's GPUs, and follow its log.
 
-    Raises:
-        InputError: the message has all problems; nothing was started.
-        TrainyardError: the cluster refused it, or the job failed (exit code 4).
-        InterruptedByUser: Ctrl-C; a submitted job continues.
+    `python FILE` starts once per GPU, with torchrun's variables; any other command once per node. Files that
+    git tracks are sent, with uncommitted changes. With several nodes, each line of the log names its node.
+    Ctrl-C never stops the job.
+
+    [dim]trainyard run --gpus 16 -- python train.py --lr 3e-4
+    trainyard run job.yaml
+    trainyard run job.yaml --gpus 8 --dry-run[/]
     """
-    found = written(asked)
-    team = _named_team(session, asked, found)
+    from trainyard.source.options import RunRequest, job_of, minutes_of, named_team, written
+
+    given = {
+        "name": name,
+        "team": team,
+        "queue": queue,
+        "priority": priority,
+        "image": image,
+        "processes_per_node": ranks_per_node,
+        "datasets": dataset,
+        "files": include,
+        "hold_on_failure_minutes": minutes_of(hold_on_failure),
+    }
+    asked = RunRequest(
+        words=words or (),
+        gpus=gpus,
+        nodes=nodes,
+        flags={key: value for key, value in given.items() if value},
+        environment=env or (),
+        secrets=secret or (),
+        takes_folder=folder,
+    )
+    session, found = Session(stack, context=context), written(asked)
+    team = named_team(asked, found, context)
     if found.is_train_job:
         from trainyard.jobs.submit import submit_as_it_is
 
         submit_as_it_is(session, found, team, dry_run=dry_run, detach=detach)
         return
-    # Problems in a file are reported without a cluster.
+    # Problems in a file are reported without a cluster, and before its client is imported.
     job = job_of(asked, found, team or _UNNAMED, Path.cwd())
     from trainyard.jobs.submit import submit_job
 
     submit_job(session, job, team, asked, dry_run=dry_run, detach=detach)
-
-
-def _named_team(session: Session, asked: RunRequest, found: Written) -> str:
-    """The team that is named, else the one of the context's namespace; empty where there is neither."""
-    named = asked.flags.get("team") or found.data.get("team")
-    if named:
-        return str(named)
-    namespace = namespace_of(session.context) if session.context else ""
-    team = names.team_of(namespace)
-    return team if team != namespace else ""

@@ -1,151 +1,28 @@
-"""`trainyard up`, `preview` and `adopt`: prepare the host, create, preview or import the stack's resources,
-and run its job.
-"""
+"""The command `trainyard up`."""
 
 from __future__ import annotations
 
-import time
+from typing import Annotated
 
-from engine.events import OperationResult, label
-from infra.errors import InputError, Problem, TrainyardError
-from infra.stackfile.source import read_config
-from trainyard.jobs.submit import run_stack_job
-from trainyard.stack.capacity import report_missing_capacity
-from trainyard.stack.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS, host_parts
-from trainyard.stack.pool_changes import pool_changes
-from trainyard.stack.session import Session, one_at_a_time, planned_by_one
+import typer
+
+from trainyard.commands.options import StackName
+from trainyard.stack.session import Session
 
 
-def bring_up(session: Session, *, run_job: bool, refresh: bool = False) -> None:
-    """Create the stack's resources, then run its job and summarize it."""
-    started = time.time()
-    stack = session.stack  # wrong input ends here, before anything is started
-    session.check_host()  # so does a host that lacks what Trainyard cannot install
-    with one_at_a_time(session.paths, stack.name):
-        with planned_by_one(session.paths, stack.name):
-            _change(session, refresh=refresh)
-        if run_job and stack.job is not None:
-            run_stack_job(session, started)
-    program = f"trainyard run -s {stack.name} --team {stack.teams[0].name} --gpus 2 -- python train.py"
-    session.console.print(f"your own code, from its folder: {program}", highlight=False, soft_wrap=True)
+def up(
+    stack: StackName = "local",
+    job: Annotated[bool, typer.Option(help="Also run the stack's training job.")] = True,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Look at what exists first, and create what is gone.")
+    ] = False,
+) -> None:
+    """Create or update the stack's cluster, and run its training job.
 
-
-def _change(session: Session, *, refresh: bool) -> None:
-    """Create, change and delete resources until the stack is as declared."""
-    prepare_host(session)
-    session.engine.recover(session.stack_name)  # a killed engine may still be creating the cluster
-    is_first = session.engine.is_empty(session.stack_name)
-    is_incomplete = _settle(session, is_first=is_first)
-    if not session.is_embedded:  # the policies evaluate each object before its creation
-        _preview(session)
-    try:
-        result = session.engine.up(
-            session.stack_name,
-            session.progress,
-            policy_packs=[session.paths.policies],
-            writes_state_once=is_first and session.is_embedded,
-            refresh=refresh or is_incomplete,
-        )
-    except TrainyardError as error:
-        if session.is_embedded:
-            raise
-        raise TrainyardError([*error.problems, *_bare(session)], error.exit_code) from error
-    _report(session, result)
-    if not session.is_embedded:  # an embedded `up` waits for its nodes
-        report_missing_capacity(session)
-
-
-def _bare(session: Session) -> list[Problem]:
-    """Judge what a failed update has created: the engine evaluates companions only after a success."""
-    from policies.standing import bare  # imports all policies
-
-    found = bare(session.engine.resources(session.stack_name), read_config(session.stack_file))
-    return [
-        Problem(label(each.resource.urn), f"{each.violation.got}", each.violation.allowed, each.policy.remedy)
-        for each in found
-    ]
-
-
-def _settle(session: Session, *, is_first: bool) -> bool:
-    """Reconcile the state with what an interrupted `up` left: adopt it, delete it or restart it.
-
-    Returns whether the state has objects that are gone.
+    A second run applies only changes of the stack file. Ctrl-C is safe at any time: run it again, and it
+    continues.
     """
-    if session.is_searchable and is_first:
-        _adopt(session)
-    elif session.cluster_exists and is_first:
-        session.cluster.down()  # a first `up` was killed: no state has its objects
-    elif session.cluster_exists:
-        session.cluster.up()  # restarts processes that died (a reboot, a kill)
-        from trainyard.stack.environments import remove_unused  # imports the client of Kubernetes
+    from trainyard.jobs.submit import run_stack_job
+    from trainyard.stack.change import bring_up
 
-        return remove_unused(session.api)
-    return False
-
-
-def adopt_what_exists(session: Session) -> None:
-    """Import the stack's existing cloud resources into the state. Raises InputError for other targets."""
-    if not session.is_searchable:
-        got, fix = f"kind: {session.stack.target.kind}", "run `trainyard up`, which adopts what exists"
-        raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws, azure or gcp", fix)])
-    prepare_engine(session)
-    name = session.stack.name
-    with one_at_a_time(session.paths, name), planned_by_one(session.paths, name):
-        _adopt(session)
-
-
-def _adopt(session: Session) -> None:
-    result = session.engine.adopt(session.stack_name, session.progress)
-    session.console.print(result.summary())
-
-
-def prepare_engine(session: Session) -> None:
-    """Install and build the dependencies of a preview: the target's SDK, the engine and the charts."""
-    session.packages.ensure(session.progress)
-    session.toolchain.ensure(*engine_parts(session))
-
-
-def prepare_host(session: Session, *, for_package: bool = False, for_tests: bool = False) -> None:
-    """Fetch or build all artifacts of the stack into the cache; a filled cache costs well under a second."""
-    session.packages.ensure(session.progress)
-    tests = [name for name in session.toolchain.names() if name.startswith("test-package/")]
-    parts = PACKAGE_PARTS if for_package else ()
-    session.toolchain.ensure(*wanted_artifacts(session), *parts, *(tests if for_tests else ()))
-
-
-def show_preview(session: Session) -> None:
-    """Preview the changes, evaluated by the policy pack."""
-    stack = session.stack  # wrong input ends here
-    prepare_engine(session)
-    with planned_by_one(session.paths, stack.name):
-        _preview(session)
-
-
-def _preview(session: Session) -> None:
-    result = session.engine.preview(
-        session.stack_name, session.progress, policy_packs=[session.paths.policies]
-    )
-    _report(session, result)
-
-
-def _report(session: Session, result: OperationResult) -> None:
-    """Print the changes, done or planned, and how they affect pools."""
-    session.console.print(result.summary())
-    for line in pool_changes(result, session.target.pool_types):
-        session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-
-
-def engine_parts(session: Session) -> list[str]:
-    """Return the engine's artifacts for this stack, including its target's providers."""
-    if session.is_fleet:
-        return [*ENGINE_PARTS]
-    plugins = (f"binary/pulumi-resource-{name}" for name in session.target.plugins)
-    return [*ENGINE_PARTS, *session.target.artifacts, *plugins]
-
-
-def wanted_artifacts(session: Session) -> list[str]:
-    """Name what `up` of this stack needs, in the toolchain's words."""
-    if not session.is_embedded:
-        programs = () if session.is_fleet else session.target.programs
-        return [*engine_parts(session), *(f"binary/{name}" for name in programs)]
-    return [*engine_parts(session), *CLUSTER_PARTS, *host_parts(session.stack, session.toolchain.names())]
+    bring_up(Session(stack), run_stack_job if job else None, refresh=refresh)

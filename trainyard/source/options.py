@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from infra.common import names
 from infra.errors import InputError, Problem
 from infra.stackfile import JobSpec, parse_job
 from infra.stackfile.job import starts_by_rank
 from infra.stackfile.source import SpecSource, read_whole
+from infra.targets.kubeconfig import namespace_of
 from trainyard.source.files import Listing
 
 TRAIN_JOB = "TrainJob"
@@ -77,6 +79,15 @@ def written(asked: RunRequest) -> Written:
         return Written({}, SpecSource("command line", key="command line"))
     data, source = read_whole(asked.file)
     return Written(data, source)
+
+
+def named_team(asked: RunRequest, found: Written, context: str) -> str:
+    """Return the team that is named, else that of the context's namespace; empty where there is neither."""
+    if named := asked.flags.get("team") or found.data.get("team"):
+        return str(named)
+    namespace = namespace_of(context) if context else ""
+    team = names.team_of(namespace)
+    return team if team != namespace else ""
 
 
 def job_of(asked: RunRequest, found: Written, team: str, folder: Path) -> JobSpec:
@@ -193,8 +204,8 @@ def _not_pythons(command: Sequence[str], listing: Listing, *, has_path: bool) ->
 def _beside_path(module: str, listing: Listing) -> _Wrong | None:
     """Return where a module is that Python would not find: in `src`, of a package that is not installed."""
     top = module.partition(".")[0]
-    names = [name for name in listing.names if name.startswith((f"{top}/", f"src/{top}/"))]
-    if f"{top}.py" in listing.names or not names or any(name.startswith(f"{top}/") for name in names):
+    found = [name for name in listing.names if name.startswith((f"{top}/", f"src/{top}/"))]
+    if f"{top}.py" in listing.names or not found or any(name.startswith(f"{top}/") for name in found):
         return None
     return (
         f"-m {module}, which is in src",

@@ -15,7 +15,7 @@ def wrong(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a wrong command line, which must exit with 2."""
     monkeypatch.setattr("sys.argv", line.split())
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        cli.main(cli.app_of(line.split()[1:]))
     assert end.value.code == ExitCode.WRONG_INPUT
 
 

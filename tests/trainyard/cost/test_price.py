@@ -18,7 +18,7 @@ from infra.stackfile import Stack, load
 from infra.stackfile.dataset import DatasetSpec
 from infra.targets.aws.stackfile.target import AwsSpec, EfsSpec, ExistingEfsSpec
 from tests.infra.plan import stack_file
-from trainyard.commands.catalog import filters_of, rows_of, show_catalog
+from trainyard.cost.catalog import filters_of, rows_of, show_catalog
 from trainyard.cost.price import PriceReport, price_report, remark, show_price
 from trainyard.forms import CatalogPart, ReportForm
 

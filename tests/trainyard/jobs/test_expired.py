@@ -24,7 +24,7 @@ from infra.errors import ExitCode, InputError, TrainyardError
 from infra.stackfile.offer import PoolOffer
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.lists import about, admitted, cluster_queue, local_queue, pod, workload
-from trainyard.cli import app
+from trainyard.cli import app_of
 from trainyard.jobs import logs, retrying_jobs
 from trainyard.jobs.key import JobKey
 
@@ -183,7 +183,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Expiring
 def run(*words: str) -> Result:
     """Run `trainyard run` in this process."""
     options = ("--gpus", "2", "--nodes", "2", "--name", "tune", "--context", "trial", "--stack", "unwritten")
-    return CliRunner().invoke(app, ["run", *options, *words])
+    return CliRunner().invoke(app_of(["run"]), ["run", *options, *words])
 
 
 def test_it_may_expire_before_each_call_until_the_job_is_submitted(server: ExpiringApiServer) -> None:

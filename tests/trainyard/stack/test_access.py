@@ -15,8 +15,8 @@ import yaml
 
 from infra.errors import HostError, InputError, TrainyardError
 from infra.stackfile.target import ContextCluster
-from trainyard.commands.access_export import _sign_in
 from trainyard.stack.access import connect
+from trainyard.stack.access_export import _sign_in
 from trainyard.stack.session import Session
 
 

@@ -19,8 +19,7 @@ from infra.errors import ExitCode, HostError
 from local.locked import locked_versions
 from local.toolchain.doctor import DoctorStatus
 from tests.engine.progress import RecordedProgress
-from trainyard.commands import doctor
-from trainyard.stack import packages
+from trainyard.stack import doctor, packages
 from trainyard.stack.packages import Packages
 from trainyard.stack.session import Session
 

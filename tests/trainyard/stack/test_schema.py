@@ -16,7 +16,7 @@ from infra.stackfile.source import CONFIG_KEYS, NAMESPACE, STACK_KEY
 from infra.stackfile.stack import Stack
 from tests.infra.golden import VARIANTS, assert_matches
 from tests.infra.stackfile import wrong
-from trainyard.commands.reference import page
+from trainyard.stack.reference import page
 from trainyard.stack.schema import as_text, file_schema
 
 ROOT = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ from engine.engine import without_encryption
 from engine.paths import Paths
 from infra.stackfile.source import document
 from rehearsal.leaks import Leak, leaks_in, lines_of
-from trainyard.commands.measure import assume
+from trainyard.jobs.measure import assume
 from trainyard.stack.session import Session
 
 LINKS = (".venv", ".trainyard")

@@ -13,9 +13,8 @@ import pytest
 
 from engine.events import OperationResult
 from infra.errors import Problem, TrainyardError
-from trainyard.commands import up
-from trainyard.commands.down import take_down
-from trainyard.commands.up import bring_up, show_preview
+from trainyard.jobs.down import take_down
+from trainyard.stack.change import bring_up, show_preview
 from trainyard.stack.session import Session
 
 
@@ -82,9 +81,13 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
     return cast(Session, cast(Any, fake))
 
 
+def unexpected(_session: Session, _started: float) -> None:
+    pytest.fail("the stack has no job")
+
+
 def test_a_clouds_stack_is_previewed_before_anything_is_created(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=False)
-    bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
+    bring_up(session(engine, tmp_path, is_embedded=False), unexpected)
     assert engine.asked == ["preview", "up"]
 
 
@@ -92,7 +95,7 @@ def test_a_failed_update_says_what_it_has_left_without_its_companions(tmp_path: 
     engine = RecordingEngine(refuses=False, fails=True)
     failing = session(engine, tmp_path, is_embedded=False)
     with pytest.raises(TrainyardError) as raised:
-        bring_up(failing, run_job=True)
+        bring_up(failing, unexpected)
     assert raised.value.problems[0].got == "denied"
     assert "no BucketPublicAccessBlock" in str(raised.value)
 
@@ -100,13 +103,13 @@ def test_a_failed_update_says_what_it_has_left_without_its_companions(tmp_path: 
 def test_nothing_is_created_if_the_policies_refuse_the_preview(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=True)
     with pytest.raises(TrainyardError, match="no lock"):
-        bring_up(session(engine, tmp_path, is_embedded=False), run_job=True)
+        bring_up(session(engine, tmp_path, is_embedded=False), unexpected)
     assert engine.asked == ["preview"]
 
 
 def test_an_embedded_cluster_starts_without_a_preview(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=False)
-    bring_up(session(engine, tmp_path, is_embedded=True), run_job=True)
+    bring_up(session(engine, tmp_path, is_embedded=True), unexpected)
     assert engine.asked == ["up"]
 
 
@@ -135,27 +138,24 @@ def test_no_other_command_on_the_stack_starts_while_its_resources_change(tmp_pat
     def try_others() -> None:
         for command in (
             lambda: show_preview(beside),
-            lambda: bring_up(beside, run_job=False),
+            lambda: bring_up(beside, None),
             lambda: take_down(beside, purge=False),
         ):
             assert holder.search(refused(command))
 
-    bring_up(session(EngineBesideOthers(try_others), tmp_path, is_embedded=True), run_job=False)
+    bring_up(session(EngineBesideOthers(try_others), tmp_path, is_embedded=True), None)
     assert beside.engine.asked == []  # type: ignore[attr-defined]
-    bring_up(beside, run_job=False)
+    bring_up(beside, None)
 
 
-def test_a_stack_is_previewed_and_not_changed_while_up_follows_its_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stack_is_previewed_and_not_changed_while_up_follows_its_job(tmp_path: Path) -> None:
     following = session(RecordingEngine(refuses=False), tmp_path, is_embedded=True)
     following.stack.job = object()  # type: ignore[assignment]
     beside = session(RecordingEngine(refuses=False), tmp_path, is_embedded=True)
 
     def follow(*_: object) -> None:
         show_preview(beside)
-        assert "stack lab\n" in refused(lambda: bring_up(beside, run_job=False))
+        assert "stack lab\n" in refused(lambda: bring_up(beside, None))
 
-    monkeypatch.setattr(up, "run_stack_job", follow)
-    bring_up(following, run_job=True)
+    bring_up(following, follow)
     assert beside.engine.asked == ["preview"]  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ import pytest
 from engine.paths import Paths
 from infra.clients.kubernetes import ApiError
 from infra.errors import Problem, TrainyardError
-from trainyard.commands.down import _drain_elsewhere, take_down
+from trainyard.jobs.down import _drain_elsewhere, take_down
 
 
 class ProtectedEngine:

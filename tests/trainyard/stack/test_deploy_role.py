@@ -10,7 +10,7 @@ import pytest
 
 from infra.common.artifacts import ROOT
 from infra.errors import InputError
-from trainyard.commands.deploy_role import pipeline_of, show_deploy_role
+from trainyard.stack.deploy_role import pipeline_of, show_deploy_role
 from trainyard.stack.session import Session
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from infra.errors import InputError
-from trainyard.commands.login import FORMAT, kubeconfig_file, merged, read, write
+from trainyard.stack.login import FORMAT, kubeconfig_file, merged, read, write
 
 ACCESS: dict[str, Any] = {
     "format": FORMAT,

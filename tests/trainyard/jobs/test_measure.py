@@ -13,7 +13,7 @@ import pytest
 
 from infra.errors import InputError, TrainyardError
 from policies.config import Measurement
-from trainyard.commands.measure import assume, measure, measure_on_cluster
+from trainyard.jobs.measure import assume, measure, measure_on_cluster
 
 
 def metrics(folder: Path, *lines: dict[str, object]) -> Path:

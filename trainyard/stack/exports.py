@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 
 from engine.engine import config_file
-from trainyard.commands.up import engine_parts
+from trainyard.stack.change import engine_parts
 from trainyard.stack.session import Session
 
 

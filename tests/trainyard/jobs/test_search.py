@@ -21,8 +21,8 @@ from infra.errors import TrainyardError
 from infra.stackfile.job import JobSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.share import share_of
-from trainyard.commands.search import LABEL, submit_search, trial
 from trainyard.jobs.key import ORIGIN
+from trainyard.jobs.search import LABEL, submit_search, trial
 from trainyard_train.tune import read_search
 
 JOB = JobSpec(

@@ -17,8 +17,8 @@ import yaml
 from infra.common import names
 from infra.errors import InputError, Problem
 from infra.targets.kubeconfig import EXEC_API, Entry
-from trainyard.commands.login import FORMAT
 from trainyard.stack.access import kubeconfig_for
+from trainyard.stack.login import FORMAT
 from trainyard.stack.session import Session
 
 _OWN = frozenset({"AWS_PROFILE"})

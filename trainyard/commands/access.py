@@ -1,0 +1,36 @@
+"""The commands `trainyard access …`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.commands.options import StackName
+from trainyard.stack.session import Session
+
+app = typer.Typer(no_args_is_help=True, help="Give team members access to a cluster.")
+
+
+@app.command(name="export")
+def export_access(
+    team: Annotated[str, typer.Option(help="The team whose members get access.")],
+    stack: StackName = "local",
+    sign_in: Annotated[
+        str,
+        typer.Option(metavar="COMMAND", help="The exec plugin that signs them in. Default: the stack's."),
+    ] = "",
+    to: Annotated[Path | None, typer.Option(help="The file. Default: STACK-TEAM.access.yaml.")] = None,
+) -> None:
+    """Write a file, without secrets, with which a team's members reach the cluster.
+
+    They run `trainyard login FILE`.
+
+    [dim]trainyard access export --team research -s aws
+    trainyard access export --team research -s onprem --sign-in 'kubectl oidc-login get-token …'[/]
+    """
+    from trainyard.stack.access_export import export_access as export
+
+    session = Session(stack)
+    session.console.print(export(session, team, sign_in, to), highlight=False)

@@ -1,0 +1,15 @@
+"""The command `trainyard cancel`."""
+
+from __future__ import annotations
+
+from trainyard.commands.options import Context, OptionalJob, StackName, TeamOfJob
+from trainyard.stack.session import Session
+
+
+def cancel(
+    name: OptionalJob = "", team: TeamOfJob = "", stack: StackName = "local", context: Context = ""
+) -> None:
+    """Delete a job and its pods. Its checkpoints are retained."""
+    from trainyard.jobs.cancel import cancel_job
+
+    cancel_job(Session(stack, context=context, team=team), name)

@@ -1,0 +1,18 @@
+"""The command `trainyard env`."""
+
+from __future__ import annotations
+
+import sys
+
+from trainyard.commands.options import StackName
+from trainyard.stack.session import Session
+
+
+def env(stack: StackName = "local") -> None:
+    """Print the environment for `pulumi`, `kubectl` and `helm` on this stack.
+
+    [dim]eval "$(trainyard env -s local)" && pulumi preview -s local --config-file "$TRAINYARD_CONFIG"[/]
+    """
+    from trainyard.stack.exports import exports
+
+    sys.stdout.write(exports(Session(stack)))

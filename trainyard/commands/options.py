@@ -1,0 +1,46 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainyard.forms import Form, ReportForm
+
+StackName = Annotated[
+    str,
+    typer.Option("--stack", "-s", envvar="TRAINYARD_STACK", help="NAME of stacks/Pulumi.NAME.yaml."),
+]
+StackArgument = Annotated[str, typer.Argument(metavar="[STACK]", help="The stack, like --stack.")]
+Context = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        envvar="TRAINYARD_CONTEXT",
+        help="A context of your kubeconfig, with your team's namespace. No stack file is needed then.",
+    ),
+]
+AdminContext = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        envvar="TRAINYARD_CONTEXT",
+        help="A context of your kubeconfig that reaches the cluster. Default: the stack's kubeconfig.",
+    ),
+]
+Output = Annotated[Form, typer.Option("--output", "-o", help="Output format on stdout.")]
+ReportOutput = Annotated[ReportForm, typer.Option("--output", "-o", help="Output format on stdout.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as in `trainyard jobs`.")]
+OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the stack's job.")]
+Team = Annotated[str, typer.Option(help="The team. Default: the context's team, or your only one.")]
+TeamOfJob = Annotated[str, typer.Option("--team", help="The team. Default: all teams that you may see.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Submit nothing: print the TrainJob, and where, when and at what price it would run.",
+    ),
+]
+Rank = Annotated[int, typer.Option(min=0, help="The rank, counted over all nodes of the job.")]

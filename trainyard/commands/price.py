@@ -1,0 +1,24 @@
+"""The command `trainyard price`."""
+
+from __future__ import annotations
+
+from trainyard.commands.options import ReportOutput, StackArgument, StackName
+from trainyard.forms import ReportForm
+from trainyard.stack.session import Session
+
+
+def price(
+    name: StackArgument = "", stack: StackName = "local", output: ReportOutput = ReportForm.TEXT
+) -> None:
+    """Show what a stack costs per hour and month, by pool and storage, and how old each price is.
+
+    Prices are the catalogue's, each with source and date. Missing prices, and those older than 90 days, are
+    listed; the totals cover everything that has a price.
+
+    [dim]trainyard price aws
+    trainyard price aws -o json | jq .usdPerHour[/]
+    """
+    from trainyard.cost.price import show_price
+
+    session = Session(name or stack)
+    show_price(session.stack, output, session.console)

@@ -1,0 +1,64 @@
+"""`trainyard down`: stops the jobs and removes the cluster; data is retained unless purged."""
+
+from __future__ import annotations
+
+import shutil
+
+from infra.errors import TrainyardError
+from trainyard.jobs.state import Jobs
+from trainyard.stack.session import Session, one_at_a_time, planned_by_one
+
+
+def take_down(session: Session, *, purge: bool) -> None:
+    """Remove what `up` made. Safe to repeat, and after a crash of either.
+
+    Raises TrainyardError, before anything is stopped or deleted, where something is protected.
+    """
+    name = session.stack.name
+    was_up = session.cluster_exists  # read first: a user without read permission must not take it down
+    with one_at_a_time(session.paths, name), planned_by_one(session.paths, name):
+        session.engine.recover(session.stack_name)
+        session.engine.check_unprotected(session.stack_name)  # before jobs are cancelled for nothing
+        if was_up:
+            _drain(session)
+        elif not session.is_embedded and session.engine.exists(session.stack_name):
+            _drain_elsewhere(session)
+        if session.engine.exists(session.stack_name):
+            result = session.engine.destroy(
+                session.stack_name, session.progress, writes_state_once=session.is_embedded
+            )
+            session.console.print(result.summary())
+        if session.cluster_exists:  # created by an engine that was killed before it recorded it
+            session.cluster.down()
+        if purge:
+            for folder in (session.paths.cluster_data(name), session.audit):
+                shutil.rmtree(folder, ignore_errors=True)
+    data = session.paths.cluster_data(name)
+    if data.exists():
+        purge_command = f"trainyard down -s {session.stack_name} --purge"
+        text = f"checkpoints are retained in {data} (delete them: {purge_command})"
+        session.console.print(text, highlight=False, soft_wrap=True)
+
+
+def _drain(session: Session) -> None:
+    """Stop every job while its queue exists: later, finalizers would wait for a controller that has been
+    deleted.
+    """
+    if all(node.state != "ready" for node in session.cluster.status().nodes):
+        return  # an `up` that was killed: no queue exists yet
+    jobs = Jobs(session.api)
+    for key in jobs.of_teams():
+        jobs.delete(key)
+
+
+def _drain_elsewhere(session: Session) -> None:
+    """Stop the jobs of the stack's own teams, where its API server can be reached."""
+    teams = {team.name for team in session.stack.teams}
+    try:
+        jobs = Jobs(session.api)
+    except TrainyardError as error:
+        session.progress.log(f"its jobs are not cancelled first: {error.problems[0].got}")
+        return
+    for key in [key for key in jobs.of_teams(session.namespaces) if key.team in teams]:
+        session.progress.log(f"stopping {key.name} of team {key.team}")
+        jobs.delete_and_wait(key)
