@@ -1,7 +1,7 @@
 """The plan of the shipped local stack: queues, runtimes, restarts, Pod Security and operators."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,34 +45,6 @@ def test_credentials_are_secret_in_the_state(local_plan: Plan) -> None:
     assert all("data" in outputs for outputs in secrets.values())
     cluster = next(each for each in local_plan.resources if each.type == "trainyard:local:EmbeddedCluster")
     assert set(cluster.secret_outputs) == {"kubeconfig", "objectStoreAccessKey", "objectStoreSecretKey"}
-
-
-def test_pods_of_a_flavor_tolerate_all_taints_of_its_pool(local_plan: Plan) -> None:
-    nodes = local_plan.named("EmbeddedCluster")["local"]["nodes"]
-    flavors = local_plan.named("ResourceFlavor")
-    for node in nodes:
-        if node["pool"] in flavors:
-            tolerated = {each["key"] for each in flavors[node["pool"]]["spec"]["tolerations"]}
-            assert {taint["key"] for taint in node["taints"]} == tolerated
-
-
-def test_runtimes_satisfy_pod_security_restricted(local_plan: Plan) -> None:
-    for name in ("torch-none", "mpi-none"):
-        runtime = local_plan.named("ClusterTrainingRuntime")[name]
-        for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
-            _assert_restricted(job["template"]["spec"]["template"]["spec"])
-
-
-def _assert_restricted(
-    pod: Mapping[str, Any], volumes: Collection[str] = ("persistentVolumeClaim", "emptyDir")
-) -> None:
-    assert pod["securityContext"]["runAsNonRoot"]
-    assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
-    sources = {key for volume in pod["volumes"] for key in volume} - {"name"}
-    assert sources == set(volumes)
-    for container in (*pod.get("initContainers", ()), *pod["containers"]):
-        assert container["securityContext"]["allowPrivilegeEscalation"] is False
-        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 def fate_of(runtime: Mapping[str, Any], message: str) -> str:
@@ -119,17 +91,6 @@ def is_of_a_team(manifest: Mapping[str, Any]) -> bool:
     return str(manifest["metadata"]["namespace"]).startswith("team-")
 
 
-def test_each_team_has_a_pod_that_stores_its_code_and_needs_no_exemption(local_plan: Plan) -> None:
-    """The rules for teams' pods apply to it: no node selection, no root, only the team's volume."""
-    found = [each for each in local_plan.named("Deployment").values() if is_of_a_team(each)]
-    assert [each["metadata"]["namespace"] for each in found] == ["team-platform", "team-research"]
-    for each in found:
-        pod = each["spec"]["template"]["spec"]
-        _assert_restricted({**pod, "initContainers": []}, volumes={"persistentVolumeClaim"})
-        assert not {"nodeSelector", "tolerations", "serviceAccountName"} & set(pod)
-        assert pod["automountServiceAccountToken"] is False
-
-
 def test_operators_run_on_the_system_pool(local_plan: Plan) -> None:
     deployments = local_plan.named("Deployment")
     of_operators = [each for each in deployments.values() if not is_of_a_team(each)]
@@ -143,12 +104,3 @@ def test_no_image_is_pulled_since_all_are_imported(local_plan: Plan) -> None:
     for deployment in local_plan.named("Deployment").values():
         for container in deployment["spec"]["template"]["spec"]["containers"]:
             assert container["imagePullPolicy"] == "Never"
-
-
-def test_custom_resource_definitions_are_in_the_plan_as_digests_only(local_plan: Plan) -> None:
-    bundles = local_plan.named("CustomResourceDefinitions")
-    assert bundles.keys() == {"local-jobset", "local-trainer", "local-mpi", "local-kueue"}
-    assert "trainjobs.trainer.kubeflow.org" in bundles["local-trainer"]["definitions"]
-    assert not local_plan.named("CustomResourceDefinition")
-    digests = [digest for bundle in bundles.values() for digest in bundle["definitions"].values()]
-    assert all(len(digest) == 64 for digest in digests)

@@ -61,16 +61,6 @@ def test_teams_share_the_datasets_by_volumes_with_different_handles(staged: Plan
     assert len({each["volumeHandle"] for each in volumes}) == 2
 
 
-def test_flavors_tolerate_every_taint_of_their_pool(aws_plan: Plan) -> None:
-    flavors = aws_plan.named("ResourceFlavor")
-    assert flavors.keys() == {"spot", "on-demand"}
-    for group in aws_plan.named("NodeGroup").values():
-        pool = group["labels"]["trainyard.dev/pool"]
-        if pool in flavors:
-            tolerated = {each["key"] for each in flavors[pool]["spec"]["tolerations"]}
-            assert {taint["key"] for taint in group["taints"]} == tolerated
-
-
 USER, ROLE = "arn:aws:iam::123456789012:user/mei", "arn:aws:iam::123456789012:role/on-call"
 
 
