@@ -63,10 +63,6 @@ def test_only_processes_with_the_identity_are_ended(identity: Path, tmp_path: Pa
     processes.end(other)
 
 
-def test_ending_a_process_that_does_not_run_does_nothing(identity: Path) -> None:
-    processes.end(identity)
-
-
 def test_a_reused_process_id_is_never_signalled(identity: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", SLEEP])
     reused = psutil.Process(stranger.pid)
