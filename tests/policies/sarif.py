@@ -4,8 +4,6 @@ No package that could be pinned has OASIS's schema. On 2026-11-22 a report was v
 (`sarif-schema-2.1.0.json` of oasis-tcs/sarif-spec).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field

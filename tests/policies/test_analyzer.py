@@ -1,7 +1,5 @@
 """The pack's analyzer service: its configuration, exemptions, and policies that sum over resources."""
 
-from __future__ import annotations
-
 import json
 from typing import NoReturn, cast
 

@@ -1,7 +1,5 @@
 """The metadata of the policies, and the table that it makes in docs/policies.md."""
 
-from __future__ import annotations
-
 from policies.catalogue import PAGE, updated
 from policies.pack import POLICIES
 

@@ -1,7 +1,5 @@
 """Every pair of the corpus is evaluated correctly, by the policies alone and under the real engine."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping
@@ -218,9 +216,7 @@ PREVENTED = {case.policy: case for case in reversed(CASES)}
     [policy for policy in POLICIES if policy.level is EnforcementLevel.MANDATORY],
     ids=lambda policy: policy.name,
 )
-def test_a_refused_resource_is_not_created_even_if_the_preview_is_skipped(
-    engine: PolicyEngine, policy: Policy
-) -> None:
+def test_a_refused_resource_is_not_created_without_a_preview(engine: PolicyEngine, policy: Policy) -> None:
     twin = PREVENTED[policy.name].violating
     run = ask_the_engine(engine, twin.context, [twin], operation="up")
     assert not run.succeeded

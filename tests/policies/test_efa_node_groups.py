@@ -1,7 +1,5 @@
 """The policy on EFA: a launch template must have the interfaces of its node groups' machine types."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

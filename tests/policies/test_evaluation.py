@@ -1,7 +1,5 @@
 """The policy evaluator: unknown values, exceptions, enforcement levels and parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

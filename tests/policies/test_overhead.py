@@ -1,7 +1,5 @@
 """CPU time of the pack per resource, from the request's bytes to the answer's; it grows linearly."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """An engine is reached at a port that an earlier one has used, as in tests that start many engines."""
 
-from __future__ import annotations
-
 import socket
 from concurrent.futures import ThreadPoolExecutor
 

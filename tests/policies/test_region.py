@@ -1,7 +1,5 @@
 """The region of a resource for the policies on residency, and regions that lists permit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

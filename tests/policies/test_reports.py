@@ -1,7 +1,5 @@
 """Reports of the policies in each format (JSON, SARIF, JUnit, HTML), valid for their readers."""
 
-from __future__ import annotations
-
 import json
 from html.parser import HTMLParser
 from pathlib import Path

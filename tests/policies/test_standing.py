@@ -1,7 +1,5 @@
 """Judgement of a stack that exists: what a failed update has created without its companions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from policies.standing import bare

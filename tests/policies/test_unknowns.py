@@ -1,7 +1,5 @@
 """Reading properties with unknown values, which raises with the path."""
 
-from __future__ import annotations
-
 import pytest
 
 from policies.unknowns import UNKNOWN, PropertyBlock, UnknownProperty

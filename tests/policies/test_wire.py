@@ -1,7 +1,5 @@
 """The wire format of properties: unknown values, secrets, and patches of remediations."""
 
-from __future__ import annotations
-
 from google.protobuf import json_format, struct_pb2
 
 from policies import wire

@@ -1,7 +1,5 @@
 """The entry point, in a process of its own that gets SIGINT while it imports the command line."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

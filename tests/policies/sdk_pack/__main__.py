@@ -1,7 +1,5 @@
 """The same rule written with Pulumi's policy SDK, as its documentation shows: the control of a test."""
 
-from __future__ import annotations
-
 from pulumi_policy import (
     EnforcementLevel,
     PolicyPack,

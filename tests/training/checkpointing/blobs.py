@@ -4,8 +4,6 @@ They serve what obstore sends to the XML and REST APIs: objects, in one request 
 lists. Credentials are not checked. A rule can make requests fail, as in `tests.training.s3`.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Filesystems below a checkpoint store that record calls, fail, kill, or lose what is not synced."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -4,8 +4,6 @@ The server's disk is an image file, so that a test can mount it as after a power
 not needed: server and clients are processes, and the clients' folders are FUSE mounts.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

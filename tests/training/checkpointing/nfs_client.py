@@ -6,8 +6,6 @@ It gives the guarantees of the kernel's client: a write is sent as unstable; `fs
 written file, are a COMMIT. It waits for an unreachable server, as a mount with `hard` does.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

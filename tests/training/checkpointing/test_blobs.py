@@ -1,7 +1,5 @@
 """Checkpoints in Google Cloud Storage and Azure, with the guarantees of those in S3; the clouds are fakes."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A start under bad storage: it does not begin at step 0 beside checkpoints, nor touch what may be whole."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -86,9 +84,7 @@ def test_checkpoints_that_were_set_aside_before_are_a_reason_not_to_begin_at_ste
         train(configure(run_dir))
 
 
-def test_the_word_for_step_0_does_not_skip_a_checkpoint_that_can_be_used(
-    run_dir: Path, undisturbed: str
-) -> None:
+def test_the_word_for_step_0_skips_no_checkpoint_that_can_be_used(run_dir: Path, undisturbed: str) -> None:
     flip(run_dir / "checkpoints" / NAMES[2] / "rank-00000.safetensors")
     train(configure(run_dir, checkpoint={"every_steps": 5, "from_scratch": True}))
     assert events(run_dir, "resumed")[0]["step"] == 10

@@ -1,7 +1,5 @@
 """`python -m training checkpoint`: lists, verifies, compares and exports the checkpoints of a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The interval of checkpoints that costs the least time, by the measured cost of a save and failure rate."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -89,10 +87,7 @@ def test_a_run_that_computes_its_interval_resumes_to_the_bit(tmp_path: Path) -> 
     [
         ({"every_steps": -1}, "checkpoint.every_steps: got -1"),
         ({"mtbf_seconds": 0}, "checkpoint.mtbf_seconds: got 0"),
-        (
-            {"superseded": "tag"},
-            "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3",
-        ),
+        ({"superseded": "tag"}, "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3"),
         ({"superseded": "burn", "store": "s3://bucket/run"}, "checkpoint.superseded: got 'burn'"),
     ],
 )

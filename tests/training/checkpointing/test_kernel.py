@@ -1,7 +1,5 @@
 """The check for FUSE in the kernel, without which the tests on NFS are skipped instead of failing."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Superseded checkpoints are marked for the bucket's lifecycle rule; fakes serve Google Cloud and Azure."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

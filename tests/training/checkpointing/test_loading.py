@@ -1,7 +1,5 @@
 """Loading a sharded checkpoint: ranks read what they need, share what several need, and detect damage."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Checkpoints on NFS, with a real server and a client per node; server or client may end at any time."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -49,9 +47,7 @@ def commit(store: FolderStore, step: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_a_checkpoint_outlives_its_client_and_its_server(
-    nfs: NfsServer, tmp_path: Path, version: int
-) -> None:
+def test_a_checkpoint_outlives_client_and_server(nfs: NfsServer, tmp_path: Path, version: int) -> None:
     with nfs.client(tmp_path / "one", version) as one:
         save(FolderStore(one / tmp_path.name), 20)
     nfs.kill()
@@ -87,9 +83,7 @@ def test_a_damaged_checkpoint_is_skipped_and_its_step_saved_again(clients: list[
     assert newest_step(other) == 20
 
 
-def test_a_commit_is_on_the_servers_disk_when_it_returns(
-    nfs: NfsServer, clients: list[Path], tmp_path: Path
-) -> None:
+def test_a_commit_is_on_the_servers_disk_at_once(nfs: NfsServer, clients: list[Path], tmp_path: Path) -> None:
     """Before `latest` is updated, and without a later write that would have synced it as well."""
     store = FolderStore(clients[0])
     for step in (10, 20):
@@ -98,9 +92,7 @@ def test_a_commit_is_on_the_servers_disk_when_it_returns(
             assert newest_step(FolderStore(disk / tmp_path.name)) == step
 
 
-def test_a_server_that_syncs_no_folders_loses_a_commit_at_a_power_failure_and_damages_none(
-    tmp_path: Path,
-) -> None:
+def test_a_server_that_syncs_no_folders_loses_a_commit_at_a_power_failure_alone(tmp_path: Path) -> None:
     """The guide requires `dirsync` for this reason; the checkpoint before is complete."""
     with nfs_server(tmp_path, syncs_folders=False) as server, server.client(tmp_path / "one") as client:
         store = FolderStore(client / "run")

@@ -1,7 +1,5 @@
 """State of model and optimizer, saved by any number of ranks and loaded by any other number."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

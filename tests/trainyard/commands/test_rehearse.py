@@ -1,7 +1,5 @@
 """A rehearsal's search for leaked secrets in the files that it has written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

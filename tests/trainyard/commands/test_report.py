@@ -1,7 +1,5 @@
 """A rehearsal's report, as data, comment and terminal output: phases, retained resources, open questions."""
 
-from __future__ import annotations
-
 import io
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Container images made of a few small layers, for tests that read images."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The contents of images, read layer by layer from an archive."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Mapping

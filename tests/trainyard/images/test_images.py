@@ -1,7 +1,5 @@
 """`trainyard images`: the inventory of a stack's images and charts, and its check against registries."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -237,9 +235,7 @@ def test_the_inventory_has_the_fabrics_of_the_images_of_ranks(found: Inventory) 
     assert set(found.fabrics) <= set(found.images)
 
 
-def test_a_registry_that_needs_a_login_gets_that_of_dockers_configuration(
-    registry: str, tmp_path: Path
-) -> None:
+def test_a_registry_that_needs_a_login_gets_dockers_configuration(registry: str, tmp_path: Path) -> None:
     config = {"auths": {registry: {"auth": LOGIN}}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     private = f"{registry}/private/driver:1"

@@ -1,7 +1,5 @@
 """Real images, built by buildah, checked by `trainyard images`: a library that a layer removes is missing."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import subprocess

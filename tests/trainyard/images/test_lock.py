@@ -1,7 +1,5 @@
 """`trainyard images --lock`: a fake registry resolves tags to digests, which the stack file gets."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Requests to registries: retries, redirects and logins; images are in test_images.py and test_lock.py."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator, Mapping

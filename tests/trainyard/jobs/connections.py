@@ -1,7 +1,5 @@
 """A fake of a program in a pod: the client's WebSocket connection, with the test at the API server's end."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A fake API server over plain data: it answers as the real one for objects that it has, and for none."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any

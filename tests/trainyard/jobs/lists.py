@@ -1,7 +1,5 @@
 """A fake cluster that lists given objects, in the form of a real API server (1.35, Kueue 0.18), shortened."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

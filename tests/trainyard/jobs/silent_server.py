@@ -2,8 +2,6 @@
 nothing, as if a NAT or a proxy had dropped the connection.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator, Sequence

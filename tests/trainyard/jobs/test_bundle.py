@@ -1,7 +1,5 @@
 """Secrets that `trainyard bundle` redacts; the whole bundle is tested in tests/e2e/test_member.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainyard.jobs.bundle import MASK, masked

@@ -1,7 +1,5 @@
 """The team namespaces that a member's command reads."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`trainyard down` of a stack with protected resources."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

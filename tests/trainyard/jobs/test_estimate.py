@@ -1,7 +1,5 @@
 """The estimate of when a queued job starts: both ends of the range, and when an end is unknown."""
 
-from __future__ import annotations
-
 import math
 
 from trainyard.jobs.estimate import Holder, Lengths, PoolCapacity, earliest, latest

@@ -1,7 +1,5 @@
 """The port argument of `trainyard forward`; traffic is tested in tests/e2e/test_member.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from infra.errors import InputError

@@ -1,7 +1,5 @@
 """A job's history: only complete lines, and each event once."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`trainyard logs` of retained logs, which a reader program in the cluster sends line by line."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Following a job's nodes while connections break off, pods are replaced, and some nodes fail."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -109,9 +107,7 @@ def test_lines_of_a_single_node_have_no_prefix(capfdbinary: pytest.CaptureFixtur
     assert capfdbinary.readouterr().out == b"10%|#   | 1/10\n"
 
 
-def test_pods_that_replace_others_are_followed_and_named(
-    capfdbinary: pytest.CaptureFixture[bytes],
-) -> None:
+def test_pods_that_replace_others_are_followed_and_named(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     cluster = NodesJobs(
         [node(0, "first"), node(1, phase="Pending")],
         [node(0, "second", phase="Succeeded")],

@@ -1,7 +1,5 @@
 """`trainyard measure`: the time of a checkpoint, from a run's metrics, as the policies read it."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import date

@@ -1,7 +1,5 @@
 """`trainyard pause`: its report of the pods that it ended; a real pause is in tests/e2e/test_member.py."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest
@@ -18,7 +16,5 @@ from trainyard.jobs.pause import outcome
         ({"a": None}, "a ended unobserved"),
     ],
 )
-def test_exit_codes_of_pods_show_whether_a_checkpoint_was_committed(
-    codes: Mapping[str, int | None], text: str
-) -> None:
+def test_exit_codes_of_pods_show_a_committed_checkpoint(codes: Mapping[str, int | None], text: str) -> None:
     assert text in outcome(codes)

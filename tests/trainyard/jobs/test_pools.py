@@ -1,7 +1,5 @@
 """The pools of a queue: what it may borrow from its cohort."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The pod of a rank, for commands that take a rank."""
 
-from __future__ import annotations
-
 import pytest
 
 from infra.errors import InputError

@@ -1,7 +1,5 @@
 """Following a job retries when the connection breaks off, and ends when the credential expires."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any

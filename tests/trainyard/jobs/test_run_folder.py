@@ -1,7 +1,5 @@
 """Files of a run folder: replaced atomically, and errors with the next step."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`trainyard secret`: members create versions of a secret, and can never read a value."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

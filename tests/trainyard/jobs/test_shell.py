@@ -1,7 +1,5 @@
 """`trainyard shell` prints the whole output of a program in a pod, to its last byte."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

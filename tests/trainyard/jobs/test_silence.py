@@ -1,7 +1,5 @@
 """A connection that is cut silently is noticed: requests are repeated, and logs continue where they were."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The pack of a code folder: its files, what it refuses, and a digest that depends only on the code."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os
@@ -88,18 +86,14 @@ def test_links_executable_bits_and_names_are_kept(folder: Path) -> None:
     ],
     ids=["content", "executable", "deleted", "a file that replaced a link"],
 )
-def test_the_files_on_disk_are_packed_not_the_committed_ones(
-    folder: Path, change: Callable[[Path], None]
-) -> None:
+def test_files_on_disk_are_packed_not_committed_ones(folder: Path, change: Callable[[Path], None]) -> None:
     before = packed(folder).digest
     change(folder)
     assert packed(folder).digest != before
     assert list_files(folder).dirty
 
 
-def test_a_file_that_vanishes_while_packing_is_left_out(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_vanishes_meanwhile_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = list_files(folder).names
     check = packing._problems
 
@@ -216,9 +210,7 @@ def test_files_that_fill_a_pods_memory_are_refused_before_they_are_sent(
         pack(folder, names)
 
 
-def test_too_large_a_pack_is_refused_with_its_largest_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_a_pack_is_refused_with_its_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "weights.bin").write_bytes(bytes(3 << 20))
     git(folder, "add", ".")
     monkeypatch.setattr(packing, "MAX_BYTES", 1 << 20)

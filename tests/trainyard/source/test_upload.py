@@ -1,7 +1,5 @@
 """Upload of a code pack to a team's store: each digest once, and an incomplete transfer is detected."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

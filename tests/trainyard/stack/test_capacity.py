@@ -1,7 +1,5 @@
 """The warnings of `trainyard up` about nodes that have not joined yet."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`trainyard deploy-role`: its arguments, and the project that may assume the role."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Claims and volumes of former training environments, on a recorded API."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,8 +3,6 @@
 A login on a real cluster is in tests/e2e/test_member.py.
 """
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any
@@ -39,11 +37,7 @@ def saved(folder: Path, **changes: Any) -> Path:
 
 def test_a_context_is_added_and_the_rest_of_the_kubeconfig_is_unchanged(tmp_path: Path) -> None:
     mine = {"name": "mine", "user": {"token": "kept"}}
-    before: dict[str, Any] = {
-        "users": [mine],
-        "current-context": "mine",
-        "preferences": {"colors": True},
-    }
+    before: dict[str, Any] = {"users": [mine], "current-context": "mine", "preferences": {"colors": True}}
     kubeconfig = tmp_path / ".kube" / "config"
     access = read(saved(tmp_path))
     for _ in range(2):  # the second time changes nothing

@@ -1,7 +1,5 @@
 """The backend of the engine's state: that of the stack file, else of the environment, else on this host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
