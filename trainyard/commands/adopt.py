@@ -1,7 +1,3 @@
-"""The command `trainyard adopt`."""
-
-from __future__ import annotations
-
 from trainyard.commands.options import StackName
 from trainyard.stack.session import Session
 

@@ -1,7 +1,3 @@
-"""The command `trainyard bootstrap`."""
-
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,3 @@
-"""The command `trainyard cancel`."""
-
-from __future__ import annotations
-
 from trainyard.commands.options import Context, OptionalJob, StackName, TeamOfJob
 from trainyard.stack.session import Session
 

@@ -1,7 +1,3 @@
-"""The command `trainyard credential`."""
-
-from __future__ import annotations
-
 import json
 import sys
 from typing import Annotated

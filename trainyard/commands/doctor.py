@@ -1,7 +1,3 @@
-"""The command `trainyard doctor`."""
-
-from __future__ import annotations
-
 import typer
 
 from trainyard.commands.options import StackName

@@ -1,7 +1,3 @@
-"""The command `trainyard env`."""
-
-from __future__ import annotations
-
 import sys
 
 from trainyard.commands.options import StackName

@@ -1,7 +1,3 @@
-"""The command `trainyard price`."""
-
-from __future__ import annotations
-
 from trainyard.commands.options import ReportOutput, StackArgument, StackName
 from trainyard.forms import ReportForm
 from trainyard.stack.session import Session

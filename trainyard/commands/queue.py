@@ -1,7 +1,3 @@
-"""The command `trainyard queue`."""
-
-from __future__ import annotations
-
 from trainyard.commands.options import Context, Output, StackName, TeamOfJob
 from trainyard.forms import Form
 from trainyard.stack.session import Session

@@ -1,7 +1,3 @@
-"""The command `trainyard resume`."""
-
-from __future__ import annotations
-
 from trainyard.commands.options import Context, JobName, StackName, TeamOfJob
 from trainyard.stack.session import Session
 

@@ -1,7 +1,3 @@
-"""The command `trainyard schema`."""
-
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,3 @@
-"""The command `trainyard search`."""
-
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

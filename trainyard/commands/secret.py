@@ -1,7 +1,3 @@
-"""The commands `trainyard secret …`."""
-
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

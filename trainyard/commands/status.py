@@ -1,7 +1,3 @@
-"""The command `trainyard status`."""
-
-from __future__ import annotations
-
 from trainyard.commands.options import AdminContext, StackName
 from trainyard.stack.session import Session
 

@@ -1,7 +1,3 @@
-"""The command `trainyard submit`."""
-
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,3 @@
-"""The command `trainyard validate`."""
-
-from __future__ import annotations
-
 from infra.stackfile.source import FLEET_KEY, STACK_KEY, read
 from trainyard.commands.options import StackName
 from trainyard.stack.session import Session

@@ -15,6 +15,7 @@ from infra.common import names
 from infra.errors import InputError, Problem
 from trainyard.jobs.key import JOB_SET_NAME, WORKLOADS, JobKey
 from trainyard.jobs.state import Jobs
+from trainyard.jobs.workloads import workload_of
 from trainyard.stack.session import Session
 
 JOB_SETS: Kind = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
@@ -107,20 +108,7 @@ class MemberCluster:
 
     def workload(self, key: JobKey) -> Object | None:
         """Return the queue's record of a job; None where the queue has none."""
-        return next(
-            (
-                each
-                for each in self.objects(WORKLOADS, key.namespace)
-                if owner(each) == ("TrainJob", key.name)
-            ),
-            None,
-        )
-
-
-def owner(item: Object) -> tuple[str, str]:
-    """Return kind and name of the object that a controller made this one for."""
-    owners = item["metadata"].get("ownerReferences") or [{"kind": "", "name": ""}]
-    return owners[0]["kind"], owners[0]["name"]
+        return workload_of(self.objects(WORKLOADS, key.namespace), key)
 
 
 def _teams(namespaces: Sequence[str]) -> str:

@@ -17,10 +17,11 @@ from infra.clients.kubernetes import Object
 from infra.common import names
 from trainyard.forms import Form
 from trainyard.jobs import workloads
-from trainyard.jobs.cluster import MemberCluster, owner
+from trainyard.jobs.cluster import MemberCluster
 from trainyard.jobs.key import JOB, JOB_SETS, TRAIN_JOBS, WORKLOADS
 from trainyard.jobs.node_pods import CONTAINER
 from trainyard.jobs.state import JobState, state_of
+from trainyard.jobs.workloads import owner
 from trainyard.stack.session import Session
 
 POLL_SECONDS = 2.0

@@ -17,13 +17,14 @@ from infra.clients.kubernetes.api import path_of
 from infra.common import names
 from trainyard.forms import Form
 from trainyard.jobs import workloads
-from trainyard.jobs.cluster import MemberCluster, owner
+from trainyard.jobs.cluster import MemberCluster
 from trainyard.jobs.estimate import Holder, Lengths, PoolCapacity, earliest, latest
 from trainyard.jobs.flavors import FlavorLimits, node_labels
 from trainyard.jobs.key import LOCAL_QUEUES, WORKLOADS
 from trainyard.jobs.listing import brief
 from trainyard.jobs.pools import Pool, max_accelerators, pools_of, usage
 from trainyard.jobs.state import waiting_reason
+from trainyard.jobs.workloads import owner
 from trainyard.stack.session import Session
 
 _NO_VISIBILITY = frozenset({403, 404, 503})

@@ -18,6 +18,7 @@ from infra.common import names
 from infra.errors import ExitCode, Problem, TrainyardError
 from trainyard.jobs.key import JOB_SET_NAME, TRAIN_JOBS, WORKLOADS, JobKey
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
+from trainyard.jobs.workloads import workload_of
 
 _NO_SHELL = (
     "Its containers were killed as they started (FailedPostStartHook): the platform's check of the fabric"
@@ -87,32 +88,23 @@ class Jobs:
         found: dict[str, Any] | None = self._api.find(key.path)
         return found
 
-    def all(self, namespaces: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Return every TrainJob of every team; none where the cluster does not know TrainJobs yet.
+    def of_teams(self, namespaces: Sequence[str] = ()) -> list[JobKey]:
+        """Return the keys of all jobs of teams that the user may see; none where TrainJobs are not known yet.
 
         Members of a team may list their namespace's only: of `namespaces`, those that they may list are read.
         """
+        hidden = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
         try:
-            return self._api.items(path_of(TRAIN_JOBS))
+            found = self._api.items(path_of(TRAIN_JOBS), empty_on={HTTPStatus.NOT_FOUND})
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return []
             if error.status != HTTPStatus.FORBIDDEN or not namespaces:
                 raise
-            hidden = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
-            return [
-                job
-                for namespace in namespaces
-                for job in self._api.items(path_of(TRAIN_JOBS, namespace), empty_on=hidden)
-            ]
-
-    def of_teams(self, namespaces: Sequence[str] = ()) -> list[JobKey]:
-        """Return the keys of all jobs of teams that the user may see."""
-        found = [(job["metadata"]["namespace"], job["metadata"]["name"]) for job in self.all(namespaces)]
+            paths = [path_of(TRAIN_JOBS, namespace) for namespace in namespaces]
+            found = [job for path in paths for job in self._api.items(path, empty_on=hidden)]
         return [
-            JobKey(names.team_of(namespace), name)
-            for namespace, name in found
-            if names.team_of(namespace) != namespace
+            JobKey(team, job["metadata"]["name"])
+            for job in found
+            if (team := names.team_of(job["metadata"]["namespace"])) != job["metadata"]["namespace"]
         ]
 
     def delete(self, key: JobKey, *, uid: str = "") -> None:
@@ -158,7 +150,8 @@ class Jobs:
         if job is None:
             raise NoSuchJobError([_missing(key)])
         nodes = [pod["spec"]["nodeName"] for pod in self.pods(key) if pod["status"].get("phase") == "Running"]
-        now = state_of(job, self._workload(key), nodes)
+        queued = self._api.items(path_of(WORKLOADS, key.namespace))
+        now = state_of(job, workload_of(queued, key) or {}, nodes)
         if now.phase == "complete" and self._has_check_failed(key):
             return replace(now, reason=f"{now.reason} {_NO_SHELL}")
         if now.phase == "failed":
@@ -232,16 +225,6 @@ class Jobs:
         events = self._api.items(f"/api/v1/namespaces/{key.namespace}/events", query)
         pods = {pod["metadata"]["uid"] for pod in self.pods(key)}
         return any(event["involvedObject"].get("uid") in pods for event in events)
-
-    def _workload(self, key: JobKey) -> Mapping[str, Any]:
-        found = self._api.items(path_of(WORKLOADS, key.namespace))
-        owned = [
-            item
-            for item in found
-            for owner in item["metadata"].get("ownerReferences", ())
-            if owner["kind"] == "TrainJob" and owner["name"] == key.name
-        ]
-        return owned[0] if owned else {}
 
 
 def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Sequence[str]) -> JobState:

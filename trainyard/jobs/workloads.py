@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import catalog
 from infra.clients.kubernetes import Object
 from infra.common import quantities
+from trainyard.jobs.key import JobKey
+
+
+def owner(item: Object) -> tuple[str, str]:
+    """Return kind and name of the object that a controller made this one for."""
+    owners = item["metadata"].get("ownerReferences") or [{"kind": "", "name": ""}]
+    return owners[0]["kind"], owners[0]["name"]
+
+
+def workload_of(workloads: Iterable[Object], key: JobKey) -> Object | None:
+    """Return the queue's record of a job; None where the queue has none."""
+    return next((each for each in workloads if owner(each) == ("TrainJob", key.name)), None)
 
 
 def accelerators(workload: Object) -> int:

@@ -65,7 +65,7 @@ def test_the_command_that_deletes_retained_checkpoints_works_without_a_clone(tmp
 def test_a_list_of_jobs_that_is_refused_ends_the_down_before_anything_is_deleted() -> None:
     """A cluster that cannot be reached has no list, and `down` goes on; one that refuses it has jobs."""
 
-    def refuse(_path: str) -> None:
+    def refuse(_path: str, **_: object) -> None:
         raise ApiError(500, "etcd leader changed")
 
     session: Any = SimpleNamespace(
