@@ -12,8 +12,7 @@ from infra.clients.kubernetes import PortConnection
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JobKey
-from trainyard.jobs.node_pods import NodePod
-from trainyard.jobs.ranks import running_pod
+from trainyard.jobs.node_pods import NodePod, running_pod
 from trainyard.stack.remote import CHUNK, Remote
 from trainyard.stack.session import Session
 

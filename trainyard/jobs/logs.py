@@ -21,7 +21,6 @@ from functools import cached_property
 from http import HTTPStatus
 from threading import Lock, Thread, current_thread
 
-import catalog
 from infra.clients.kubernetes import ApiError, NoAnswer, Object, PodConnection
 from infra.clients.kubernetes.api import whole_lines
 from infra.clients.kubernetes.pods import STDERR, STDOUT
@@ -30,8 +29,7 @@ from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import retrying_jobs
 from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JobKey
-from trainyard.jobs.node_pods import NodePod
-from trainyard.jobs.ranks import pods_of
+from trainyard.jobs.node_pods import NodePod, num_ranks, pods_of
 from trainyard.jobs.retrying_jobs import RetryingJobs, states
 from trainyard.jobs.state import Jobs, JobState, NoSuchJobError
 from trainyard.stack.remote import Remote
@@ -498,11 +496,7 @@ def ranks_per_node(job: Object | None) -> int | None:
     if job is None:
         return None
     trainer = job["spec"].get("trainer", {})
-    number = str(trainer.get("numProcPerNode", 1))
-    if number.isdigit():
-        return int(number)
-    limits = trainer.get("resourcesPerNode", {}).get("limits", {})
-    return max(1, *(int(limits.get(kind, 0)) for kind in catalog.accelerator_resources()))
+    return num_ranks(str(trainer.get("numProcPerNode", 1)), trainer.get("resourcesPerNode", {}))
 
 
 def _of_a_node(chosen: Selection, job: Object | None, key: JobKey) -> Selection:

@@ -119,12 +119,13 @@ def manifest(
     found = checkout or Checkout()
     image = job.image or found.image
     origin = Origin(image, words, hashes, job.code or "", found.commit, dirty=found.dirty)
+    ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
     spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
     labels = {QUEUE: placement.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
     limit = {"activeDeadlineSeconds": job.time_limit_minutes * 60} if job.time_limit_minutes else {}
     patches = [
         *([_only_on(placement.pools, job)] if placement.pools else []),
-        *filter(None, [patch(job)]),
+        *filter(None, [_patch(job)]),
     ]
     return {
         "apiVersion": "/".join(TRAIN_JOBS[:2]),
@@ -133,7 +134,7 @@ def manifest(
             "name": job.name,
             "namespace": JobKey(job.team, job.name).namespace,
             "labels": labels,
-            "annotations": {RUN: run, SPEC: spec, JOB: asked, **_annotations(job, origin)},
+            "annotations": {RUN: run, SPEC: spec, JOB: asked, ORIGIN: origin.as_text(), **ports},
         },
         "spec": {
             "runtimeRef": {"name": job.runtime},
@@ -151,12 +152,6 @@ def manifest(
     }
 
 
-def _annotations(job: JobSpec, origin: Origin) -> dict[str, str]:
-    """Annotations with the job's origin and the ports that it serves."""
-    ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
-    return {ORIGIN: origin.as_text(), **ports}
-
-
 def _ranks_of_torchrun(job: JobSpec) -> int:
     """Number of ranks on each node, those of the job's own torchrun included."""
     started_by_itself = job.command is not None and job.processes_per_node is None
@@ -166,33 +161,31 @@ def _ranks_of_torchrun(job: JobSpec) -> int:
 def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
     """Command of the container: the job's own, or the training package with a configuration."""
     if job.command is not None:
-        return {"command": command_of(job)}
+        return {"command": [*(unpacking() if job.code else []), *_around(job), *_ranks(job)]}
     timeout = {EXIT_TIMEOUT: f"{exit_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
     restarts = {"restarts": job.restarts} if job.restarts is not None else {}
     settings = {**job.overrides, **timeout, **restarts, "run_dir": run_dir}
     overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
     config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
-    return {"command": _command(job), "args": [config, *overrides]}
+    mpirun = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node)] if _is_mpi(job) else []
+    return {"command": [*_around(job), *mpirun, "python3", "-m", job.module], "args": [config, *overrides]}
 
 
 def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
-    """Resources of a node and its fabric: Trainer merges them with the runtime's, Kueue counts only these."""
+    """Resources of a node and its fabric: Trainer merges them with the runtime's, Kueue counts only these.
+
+    Memory that the job names is its limit too: what takes more would take it from others.
+    """
     fabric = catalog.fabric(job.runtime.partition("-")[2])
     devices = {fabric.accelerator_resource: str(job.accelerators_per_node)} | {
         name: canonical(str(amount)) for name, amount in fabric.pod_resources.items()
     }
-    requests, limits = resources(job, share.requests(job.accelerators_per_node))
+    cpu = {"cpu": str(job.cpu)} if job.cpu is not None else {}
+    memory = {"memory": quantity(job.memory_gib * 1024)} if job.memory_gib is not None else {}
+    requests = {**share.requests(job.accelerators_per_node), **cpu, **memory, **devices}
     asked_for = [{"name": name} for name in fabric_lint.claims(fabric.name)]
     claims = {"claims": asked_for} if asked_for else {}
-    return {"requests": {**requests, **devices}, "limits": {**limits, **devices}, **claims}
-
-
-def _command(job: JobSpec) -> list[str]:
-    """Command that starts the ranks: in each pod those of its node; in an MPI job's launcher all ranks."""
-    ranks = ["python3", "-m", job.module]
-    if is_mpi(job):
-        ranks = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *ranks]
-    return [*around(job), *ranks]
+    return {"requests": requests, "limits": {**memory, **devices}, **claims}
 
 
 def with_data(job: JobSpec, datasets: Sequence[JobDataset]) -> JobSpec:
@@ -209,29 +202,24 @@ def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:
     match = {"key": names.POOL_LABEL, "operator": "In", "values": list(pools)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [match]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    return laid_over("trainyard.dev/placement", job, {"affinity": affinity})
+    return _laid_over("trainyard.dev/placement", job, {"affinity": affinity})
 
 
 def _yaml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def is_mpi(job: JobSpec) -> bool:
+def _is_mpi(job: JobSpec) -> bool:
     """Whether one mpirun starts all ranks of the job."""
     return job.runtime.startswith("mpi-")
 
 
-def replicated_jobs(job: JobSpec) -> list[str]:
+def _replicated_jobs(job: JobSpec) -> list[str]:
     """Name the parts of its JobSet whose pods have ranks."""
-    return ["node", "launcher"] if is_mpi(job) else ["node"]
+    return ["node", "launcher"] if _is_mpi(job) else ["node"]
 
 
-def command_of(job: JobSpec) -> list[str]:
-    """Return the container's command: it unpacks the code, then sets up the fabric and starts the ranks."""
-    return [*(unpacking() if job.code else []), *around(job), *_ranks(job)]
-
-
-def around(job: JobSpec) -> list[str]:
+def _around(job: JobSpec) -> list[str]:
     """Return the wrapper of a command: what holds a failed pod, the Python path, the fabric's settings."""
     settings = on_fabric(job.runtime.partition("-")[2])
     if PYTHON_PATH in job.environment:
@@ -252,7 +240,7 @@ def _ranks(job: JobSpec) -> list[str]:
     by_rank = starts_by_rank(command)
     if not by_rank and job.processes_per_node is None:
         return [*_joining(job), *command]
-    if is_mpi(job):
+    if _is_mpi(job):
         given = [name for name in variables(job) for name in ("-x", name)]
         return ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *given, *command]
     restarts = f"{RESTARTS if job.restarts is None else job.restarts}"
@@ -320,20 +308,7 @@ def _grace(job: JobSpec) -> dict[str, str]:
     }
 
 
-def resources(job: JobSpec, share: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what each node asks for of processors and memory, and its limits.
-
-    Memory that the job names is its limit too: what takes more would take it from others.
-    """
-    asked = dict(share)
-    if job.cpu is not None:
-        asked["cpu"] = str(job.cpu)
-    if job.memory_gib is not None:
-        asked["memory"] = quantity(job.memory_gib * 1024)
-    return asked, {"memory": asked["memory"]} if job.memory_gib is not None else {}
-
-
-def patch(job: JobSpec) -> dict[str, Any] | None:
+def _patch(job: JobSpec) -> dict[str, Any] | None:
     """Return the overrides of the runtime's pods: volumes for files of Secrets and shared memory."""
     volumes: list[dict[str, Any]] = []
     mounts: list[dict[str, Any]] = []
@@ -351,14 +326,14 @@ def patch(job: JobSpec) -> dict[str, Any] | None:
     if not volumes:
         return None
     pod = {"volumes": volumes, "containers": [{"name": "node", "volumeMounts": mounts}]}
-    return laid_over("trainyard.dev/job", job, pod)
+    return _laid_over("trainyard.dev/job", job, pod)
 
 
-def laid_over(manager: str, job: JobSpec, pod: Mapping[str, Any]) -> dict[str, Any]:
+def _laid_over(manager: str, job: JobSpec, pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return a runtime patch of all pods that have ranks; `manager` is whose it is."""
     jobs = [
         {"name": name, "template": {"spec": {"template": {"spec": dict(pod)}}}}
-        for name in replicated_jobs(job)
+        for name in _replicated_jobs(job)
     ]
     return {
         "manager": manager,

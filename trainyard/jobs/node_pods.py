@@ -1,12 +1,17 @@
-"""Finds the newest pod of each node of a job, and its ranks, among the pods that the API server returns."""
+"""Finds the newest pod of each node of a job, its ranks, and the pod that runs a given rank."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import catalog
+from infra.errors import InputError, Problem
+from trainyard.jobs.key import JobKey
+
+if TYPE_CHECKING:
+    from trainyard.jobs.cluster import MemberCluster
 
 Object = Mapping[str, Any]
 CONTAINER = "node"
@@ -51,6 +56,39 @@ def newest_of_each_node(pods: Sequence[Object]) -> list[NodePod]:
     return [newest[number] for number in sorted(newest)]
 
 
+def pods_of(cluster: MemberCluster, key: JobKey) -> list[NodePod]:
+    """Return the newest pod of each node of a job, in the order of the nodes."""
+    return newest_of_each_node(cluster.pods(key.namespace, key.name))
+
+
+def running_pod(cluster: MemberCluster, key: JobKey, rank: int) -> NodePod:
+    """Return the pod that has a rank now.
+
+    Raises:
+        InputError: the job has no such rank, or its pod does not run.
+    """
+    pods = pods_of(cluster, key)
+    for pod in pods:
+        if pod.first_rank <= rank < pod.first_rank + pod.ranks:
+            if pod.is_running:
+                return pod
+            raise InputError([_not_running(key, rank, pod)])
+    raise InputError([_no_rank(key, rank, pods)])
+
+
+def _no_rank(key: JobKey, rank: int, pods: Sequence[NodePod]) -> Problem:
+    if not pods:
+        fix = f"wait for it (`trainyard queue`), or read what it wrote: trainyard logs {key.name}"
+        return Problem(f"job {key.name}", "no pods now", "a job that runs", fix)
+    last = pods[-1].first_rank + pods[-1].ranks - 1
+    return Problem("--rank", str(rank), f"0 to {last}", "name a rank that the job has")
+
+
+def _not_running(key: JobKey, rank: int, pod: NodePod) -> Problem:
+    fix = f"see `trainyard jobs`, and what it wrote: trainyard logs {key.name} --rank {rank}"
+    return Problem(f"rank {rank} of {key.name}", f"pod {pod.name} is {pod.phase}", "a pod that runs", fix)
+
+
 def _node_pod(pod: Object, *, has_launcher: bool) -> NodePod:
     about, labels = pod["metadata"], pod["metadata"]["labels"]
     number = int(labels.get("batch.kubernetes.io/job-completion-index", 0))
@@ -77,8 +115,12 @@ def _role(pod: Object) -> str:
 def _ranks(container: Object) -> int:
     """Ranks of a node, as Trainer sets them; `auto` is one for each accelerator."""
     variables = {each["name"]: each.get("value", "") for each in container.get("env", ())}
-    number = str(variables.get("PET_NPROC_PER_NODE", ""))
+    return num_ranks(str(variables.get("PET_NPROC_PER_NODE", "")), container.get("resources", {}))
+
+
+def num_ranks(number: str, resources: Object) -> int:
+    """Return how many ranks a node has: the number, or one for each accelerator where it is none."""
     if number.isdigit():
         return int(number)
-    limits = container.get("resources", {}).get("limits", {})
+    limits = resources.get("limits", {})
     return max(1, *(int(limits.get(kind, 0)) for kind in catalog.accelerator_resources()))

@@ -17,7 +17,7 @@ from typing import Any
 from infra.clients.kubernetes import PodConnection
 from infra.clients.kubernetes.pods import RESIZE, STDERR, STDIN, STDOUT
 from trainyard.jobs.cluster import MemberCluster, key_of
-from trainyard.jobs.ranks import running_pod
+from trainyard.jobs.node_pods import running_pod
 from trainyard.stack.remote import CHUNK, Remote
 from trainyard.stack.session import Session
 

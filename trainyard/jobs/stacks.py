@@ -10,8 +10,7 @@ from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
 from trainyard.jobs.cluster import MemberCluster, key_of
 from trainyard.jobs.key import JobKey
-from trainyard.jobs.node_pods import NodePod
-from trainyard.jobs.ranks import pods_of
+from trainyard.jobs.node_pods import NodePod, pods_of
 from trainyard.stack.remote import Remote
 from trainyard.stack.session import Session
 

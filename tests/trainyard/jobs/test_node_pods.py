@@ -5,7 +5,7 @@ import pytest
 from infra.errors import InputError
 from tests.trainyard.jobs.lists import pod, research
 from trainyard.jobs.key import JobKey
-from trainyard.jobs.ranks import pods_of, running_pod
+from trainyard.jobs.node_pods import pods_of, running_pod
 
 KEY = JobKey("research", "digits")
 
