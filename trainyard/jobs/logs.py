@@ -23,7 +23,7 @@ from threading import Lock, Thread, current_thread
 
 from infra.clients.kubernetes import ApiError, NoAnswer, Object, PodConnection
 from infra.clients.kubernetes.api import whole_lines
-from infra.clients.kubernetes.pods import STDERR, STDOUT
+from infra.clients.kubernetes.pods import STDERR, STDOUT, PodContainer
 from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs import retrying_jobs
@@ -73,15 +73,6 @@ class Selection:
     rank: int = ALL
     node: int = ALL
     attempt: int = ALL
-
-
-@dataclass(frozen=True)
-class Reader:
-    """The pod that has the logs of a team."""
-
-    name: str
-    namespace: str = names.LOGS_NAMESPACE
-    container: str = "reader"
 
 
 @dataclass(frozen=True)
@@ -325,7 +316,7 @@ class StoredLogs:
 
     def __init__(self, session: Session, key: JobKey) -> None:
         self._session, self._key = session, key
-        self._reader = Reader(names.logs_reader(key.team))
+        self._reader = PodContainer(names.logs_reader(key.team), names.LOGS_NAMESPACE, "reader")
         self._end: float | None = None
 
     @cached_property
@@ -550,7 +541,7 @@ def _not_all(got: str) -> Problem:
     return Problem("the reader of the logs", got, "all lines", "run the command again")
 
 
-def _reader_down(reader: Reader, phase: str) -> Problem:
+def _reader_down(reader: PodContainer, phase: str) -> Problem:
     return Problem(
         path=f"pod {reader.name} in {reader.namespace}",
         got=phase,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import catalog
+from infra.clients.kubernetes.pods import PodContainer
 from infra.errors import InputError, Problem
 from trainyard.jobs.key import JobKey
 
@@ -21,10 +22,9 @@ _JOB_SET = "jobset.sigs.k8s.io"
 
 
 @dataclass(frozen=True)
-class NodePod:
+class NodePod(PodContainer):
     """The pod of one node of a job."""
 
-    name: str
     number: int
     """Number of the node, as in `PET_NODE_RANK`."""
     node: str
@@ -34,8 +34,6 @@ class NodePod:
     """Number of restarts of all pods before this one."""
     ranks: int
     """Number of the job's processes in the pod."""
-    container: str
-    namespace: str
 
     @property
     def first_rank(self) -> int:

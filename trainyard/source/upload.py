@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import IO
 
 from infra.clients.kubernetes import ApiServer, Object, PodConnection
-from infra.clients.kubernetes.pods import STATUS, STDERR, STDIN, STDOUT
+from infra.clients.kubernetes.pods import STATUS, STDERR, STDIN, STDOUT, PodContainer
 from infra.common import names
 from infra.errors import Problem, TrainyardError
 from infra.platform.programs import program
@@ -24,15 +23,6 @@ _STORED, _SEND = "stored", "send"
 _LABEL = f"app.kubernetes.io/name={names.UPLOADS}"
 Progress = Callable[[int, int], object]
 """Called with the bytes that were sent, and the total."""
-
-
-@dataclass(frozen=True)
-class UploadPod:
-    """The pod that takes a team's code."""
-
-    name: str
-    namespace: str
-    container: str = names.UPLOADS
 
 
 class StoreProgram:
@@ -89,7 +79,7 @@ class CodeStore:
         command = ["python3", "-IS", "-c", program("receive_code.py"), names.CODE_STORE]
         return StoreProgram(Remote(self._api).start(self._pod(), command, stdin=True, tty=False))
 
-    def _pod(self) -> UploadPod:
+    def _pod(self) -> PodContainer:
         """Return the team's pod for uploads, once it runs."""
         deadline, hidden = time.monotonic() + POD_SECONDS, {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
         path = f"/api/v1/namespaces/{self._namespace}/pods"
@@ -97,7 +87,7 @@ class CodeStore:
             pods = self._api.items(path, {"labelSelector": _LABEL}, empty_on=hidden)
             for pod in pods:
                 if _is_ready(pod):
-                    return UploadPod(pod["metadata"]["name"], self._namespace)
+                    return PodContainer(pod["metadata"]["name"], self._namespace, names.UPLOADS)
             if not pods or time.monotonic() > deadline:
                 raise TrainyardError([_no_pod(self._namespace, pods)])
             time.sleep(1.0)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
@@ -36,18 +36,14 @@ PONG_SECONDS = 30.0
 """Seconds without any frame after a ping, until the connection counts as cut."""
 
 
-class PodContainer(Protocol):
+@dataclass(frozen=True)
+class PodContainer:
     """A container of a pod, by the names that the API server takes."""
 
-    @property
-    def name(self) -> str:
-        """Name of the pod."""
-
-    @property
-    def namespace(self) -> str: ...
-
-    @property
-    def container(self) -> str: ...
+    name: str
+    """Name of the pod."""
+    namespace: str
+    container: str
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from infra.clients.kubernetes import Object
+from infra.clients.kubernetes.pods import PodContainer
 from infra.common import names
 from infra.errors import TrainyardError
 from tests.processes import TIMEOUT_SECONDS
@@ -17,7 +18,7 @@ from tests.trainyard.jobs.fake_api import FakeApi
 from tests.trainyard.jobs.lists import about
 from trainyard.source import upload
 from trainyard.source.pack import Pack, pack
-from trainyard.source.upload import CodeStore, UploadPod
+from trainyard.source.upload import CodeStore
 
 
 class LocalExec:
@@ -88,7 +89,7 @@ class LocalRemote:
     def __init__(self, _api: object) -> None:
         pass
 
-    def start(self, to: UploadPod, command: Sequence[str], **how: bool) -> LocalExec:
+    def start(self, to: PodContainer, command: Sequence[str], **how: bool) -> LocalExec:
         assert (to.name, to.container, how) == ("uploads-5d", "uploads", {"stdin": True, "tty": False})
         self.made.append(LocalExec(command, self.breaks_after))
         return self.made[-1]
