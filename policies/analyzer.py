@@ -39,6 +39,12 @@ REPORTS_VARIABLE = "TRAINYARD_POLICY_REPORTS"
 ALL = "all"
 """Key of the organisation file for every policy."""
 EXEMPTIONS = "exemptions"
+CARRIERS = "kubernetes-hidden-objects"
+KNOWN_PACKAGES = frozenset(
+    {"aws", "aws-native", "azure", "azure-native", "command", "coreweave", "gcp", "kubernetes", "pulumi",
+     "pulumi-python", "random", "time", "tls", "trainyard"}
+)  # fmt: skip
+"""Packages whose types policies read, or whose resources hold nothing."""
 """Name of the policy whose parameters contain the organisation's exemptions."""
 
 LEVELS = {
@@ -64,6 +70,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         self.policies = policies
         self.findings: list[Finding] = []
         self.num_resources = 0
+        self.packages: set[str] = set()
         self.retained: dict[str, Resource] = {}
         """URN → resource, for policies over several resources; without those that a program only reads."""
         self.evaluator = PolicyEvaluator(policies)
@@ -131,6 +138,7 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         findings = list(self.evaluator.evaluate(resource))
         self.findings += findings
         self.num_resources += 1
+        self.packages.add(resource.type.partition(":")[0])
         if self.evaluator.is_related(resource.type):
             self.retained[resource.urn] = resource
         return analyzer_pb2.AnalyzeResponse(diagnostics=[_diagnostic(finding) for finding in findings])
@@ -167,6 +175,9 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
         self.findings += findings
         self.write_reports()
         diagnostics = [*map(_diagnostic, findings), *map(_unused, self._unused())]
+        if unknown := sorted(self.packages - KNOWN_PACKAGES):
+            message = f"No policy of a cloud knows the packages {', '.join(unknown)}: review their resources."
+            diagnostics.append(_advice(CARRIERS, "Packages are known", message))
         return analyzer_pb2.AnalyzeResponse(diagnostics=diagnostics)
 
     def Cancel(self, _request: empty_pb2.Empty, _context: grpc.ServicerContext) -> empty_pb2.Empty:
@@ -236,7 +247,7 @@ def _check(stack: EvaluatedStack, policies: Sequence[Policy]) -> None:
     """Read all configuration once, so that a mistake in it stops the run rather than a policy."""
     _ = stack.residency, stack.refuses_unknown
     # Were there exemptions from the policy on exemptions, one of them could keep all others from expiring.
-    names = {policy.name for policy in policies} - {EXEMPTIONS}
+    names = {name for policy in policies for name in (policy.name, *policy.formerly)} - {EXEMPTIONS}
     for exemption in stack.exemptions:
         if exemption.policy not in names:
             raise PolicyConfigError(
@@ -276,13 +287,17 @@ def _diagnostic(finding: Finding) -> analyzer_pb2.AnalyzeDiagnostic:
 
 
 def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:
+    message = f"The exemption of {exemption.owner} for {exemption.resource} covers no violation: remove it."
+    return _advice(exemption.policy, "Exemptions are needed", message)
+
+
+def _advice(policy: str, description: str, message: str) -> analyzer_pb2.AnalyzeDiagnostic:
     return analyzer_pb2.AnalyzeDiagnostic(
-        policyName=exemption.policy,
+        policyName=policy,
         policyPackName=pack.NAME,
         policyPackVersion=pack.VERSION,
-        description="Exemptions are needed",
-        message=f"The exemption of {exemption.owner} for {exemption.resource} covers no violation:"
-        " remove it.",
+        description=description,
+        message=message,
         enforcementLevel=analyzer_pb2.ADVISORY,
     )
 

@@ -17,12 +17,17 @@ SPOT_LABELS: Mapping[str, frozenset[str]] = {
     "cloud.google.com/gke-spot": frozenset({"true"}),
     "kubernetes.azure.com/scalesetpriority": frozenset({"spot"}),
 }
+ALWAYS_SET = ("trainyard.dev/capacity", "karpenter.sh/capacity-type", "eks.amazonaws.com/capacityType")
+"""Labels that on-demand nodes have too, with another value."""
 SPOT_TAINTS = ("trainyard.dev/spot", "cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority")
 
 
 def selects_spot(pod: PropertyBlock) -> bool:
     """Whether the pod asks for spot nodes by selector or affinity, or tolerates their taint."""
     selector = pod.block("nodeSelector")
+    elsewhere = (label in selector.data for label in ALWAYS_SET)
+    if any(elsewhere) and not any(str(selector.entry(label)) in SPOT_LABELS[label] for label in ALWAYS_SET):
+        return False  # it tolerates what it does not select
     chosen = any(str(selector.entry(label)) in values for label, values in SPOT_LABELS.items())
     tolerated = any(
         toleration.get("key") in SPOT_TAINTS or _tolerates_all(toleration)

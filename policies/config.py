@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -17,8 +18,19 @@ from policies import jurisdictions
 from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
 from policies.unknowns import Value
 
+NAME_KEYS = ("bucket", "name", "workspaceName", "accountName", "namespaceName", "vaultName")
+"""Inputs that give a resource's physical name."""
 NAMESPACE = "trainyard"
 """Namespace of the stack's configuration keys that the pack reads, the same in every project."""
+DUAL_REGIONS = {
+    "asia1": ("asia-northeast1", "asia-northeast2"),
+    "eur4": ("europe-north1", "europe-west4"),
+    "eur5": ("europe-west1", "europe-west2"),
+    "eur7": ("europe-west2", "europe-west3"),
+    "eur8": ("europe-west3", "europe-west6"),
+    "nam4": ("us-central1", "us-east1"),
+}
+"""Dual regions of Cloud Storage (Google Cloud: bucket locations, 2026-11)."""
 DEFER, REFUSE = "defer", "refuse"
 """What a preview does with a value that a policy needs and that is not known yet."""
 
@@ -51,6 +63,8 @@ class Residency:
 def _permits(residency: Residency, region: str) -> bool:
     lists = [patterns for patterns in (residency.organisation, residency.stack) if patterns is not None]
     name = region.lower()
+    if parts := DUAL_REGIONS.get(name):
+        return all(_permits(residency, part) for part in parts)
     return all(any(_matches(name, pattern.lower()) for pattern in patterns) for patterns in lists)
 
 
@@ -109,6 +123,24 @@ class Measurement:
             raise PolicyConfigError(f"{file}: {error!r}; allowed: {allowed}") from error
 
 
+class DeclaredNames:
+    """Names of what a run declares: physical ones, and logical ones from which the engine makes them."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+        self._logical: set[str] = set()
+
+    def add(self, logical: str, inputs: Mapping[str, Value]) -> None:
+        """Add a resource: the name that its inputs give, else its logical name."""
+        given = [inputs[key] for key in NAME_KEYS if isinstance(inputs.get(key), str)]
+        (self._given if given else self._logical).update(given or [logical])
+
+    def has(self, name: str) -> bool:
+        """Whether a declared resource has this name, or a logical one with the engine's random suffix."""
+        made = re.fullmatch(r"(.+?)-?[0-9a-f]{7,8}", name)
+        return name in self._given or bool({name, made[1] if made else name} & self._logical)
+
+
 @dataclass(frozen=True)
 class EvaluatedStack:
     """The stack being evaluated: its names, configuration, and the environment that the engine runs in."""
@@ -125,7 +157,9 @@ class EvaluatedStack:
     """Expected path of the measurement's file, beside the stack file."""
     organisation: Organisation = field(default_factory=Organisation)
     costs: dict[str, Decimal] = field(default_factory=dict, compare=False)
-    """URN → USD per hour of the resources evaluated so far: the only state that policies of a run share."""
+    """URN → USD per hour of the resources evaluated so far, which ceilings add up."""
+    declared: DeclaredNames = field(default_factory=DeclaredNames, compare=False)
+    """Names of the resources evaluated so far: what this run declares is judged itself, and is inside."""
 
     def setting(self, key: str, default: Value = None) -> Value:
         """A structured value of the `trainyard:` namespace.

@@ -1,73 +1,125 @@
-"""Parses IAM policy documents of AWS, given as text or as data, and of Google Cloud."""
+"""Finds IAM policy documents of AWS in a resource, as text or as data, and reads their statements: what they
+allow, to whom, and whether their conditions restrict it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from policies.unknowns import PropertyBlock
+from policies.networks import is_public
+from policies.unknowns import UNKNOWN, PropertyBlock, UnknownProperty, Value
+
+DOCUMENT_KEY = re.compile(
+    r"^(assumeRole|access|inline|key|resource|queue|topic)?[pP]olic(y|ies)(Document|Text)?$"
+)
+"""Keys of documents: where the value is not known, the update judges it."""
+RESTRICTING = re.compile(
+    r"^(aws:(principal|source|vpce|viaawsservice|userid|username|resource(tag|org|account)|requesttag)"
+    r"|kms:(calleraccount|viaservice)|s3:(dataaccesspoint|existingobjecttag)|sts:externalid"
+    r"|elasticfilesystem:accessedviamounttarget|ec2:resourcetag)|:(sub|aud|amr)$"
+)
+"""Keys of conditions that name callers or resources, in lower case."""
 
 
-@dataclass(frozen=True)
-class Statement:
-    """One statement of a document; single values as lists of one, keys of conditions in lower case."""
+def statements(props: PropertyBlock, path: str = "") -> Iterator[PropertyBlock]:
+    """Statements of all documents of a resource, or of the one at `path`; single ones as of a list.
 
-    path: str
-    effect: str
-    actions: tuple[str, ...]
-    resources: tuple[str, ...]
-    principals: tuple[str, ...]
-    condition: Mapping[str, Mapping[str, tuple[str, ...]]]
-
-    @property
-    def allows(self) -> bool:
-        return self.effect == "Allow"
-
-
-def statements(props: PropertyBlock, path: str) -> Iterator[Statement]:
-    """Statements of the document at `path`.
-
-    Raises `UnknownProperty` where it is not known at preview, ValueError where it is no JSON.
+    What is known comes first; then raises `UnknownProperty` for a document that is not known at preview.
+    Raises ValueError for a text at `path` that is no JSON.
     """
-    document = props.get(path)
-    if document is None:
-        return
-    data = json.loads(document) if isinstance(document, str) else document.plain()
-    items = data.get("Statement", [])
+    if path:
+        value, unknown = props.get(path), ""
+        found = [(value.data if isinstance(value, PropertyBlock) else value, props.at(path))]
+    else:
+        found = list(props.remembered("documents", lambda: _documents(props.data, props.path)))
+        unknown = next((where for value, where in found if value is UNKNOWN), "")
+    for document, where in found:
+        if document is not UNKNOWN and document is not None:
+            yield from _statements(json.loads(document) if isinstance(document, str) else document, where)
+    if unknown:
+        raise UnknownProperty(unknown)
+
+
+def _documents(value: Value, path: str) -> Iterator[tuple[Value, str]]:
+    if isinstance(value, str):
+        if value.lstrip()[:1] == "{" and '"Statement"' in value:
+            yield value, path
+    elif isinstance(value, dict):
+        if "Statement" in value:
+            yield value, path
+            return
+        for key, item in value.items():
+            where = f"{path}.{key}" if path else key
+            if item is not UNKNOWN:
+                yield from _documents(item, where)
+            elif DOCUMENT_KEY.match(key):
+                yield item, where
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _documents(item, f"{path}[{index}]")
+
+
+def _statements(document: Mapping[str, Any], path: str) -> Iterator[PropertyBlock]:
+    items = document.get("Statement", [])
+    if items is UNKNOWN:
+        raise UnknownProperty(f"{path}.Statement")
     for index, item in enumerate(items if isinstance(items, list) else [items]):
-        principal = item.get("Principal", {})
-        named = principal.values() if isinstance(principal, Mapping) else [principal]
-        yield Statement(
-            path=f"{props.at(path)}.Statement[{index}]",
-            effect=item.get("Effect", "Allow"),
-            actions=_actions(item),
-            resources=_texts(item.get("Resource", [])),
-            principals=tuple(text for value in named for text in _texts(value)),
-            condition={
-                operator: {key.lower(): _texts(values) for key, values in keys.items()}
-                for operator, keys in item.get("Condition", {}).items()
-            },
-        )
+        if isinstance(item, Mapping):
+            yield PropertyBlock(item, f"{path}.Statement[{index}]")
 
 
-def bindings(props: PropertyBlock) -> Iterator[PropertyBlock]:
-    """Bindings of a role to members on Google Cloud: the resource itself, and those of its `policyData`.
-
-    Raises `UnknownProperty` where it is not known at preview, ValueError where it is no JSON.
-    """
-    yield props
-    document = json.loads(props.get("policyData", "{}"))
-    for index, binding in enumerate(document.get("bindings", [])):
-        yield PropertyBlock(binding, f"{props.at('policyData')}.bindings[{index}]")
+def allows(statement: PropertyBlock) -> bool:
+    """Whether the statement grants something."""
+    return bool(statement.get("Effect", "Allow") == "Allow")
 
 
-def _actions(item: Mapping[str, Any]) -> tuple[str, ...]:
-    """All actions but some are a wildcard to allow them, and are not all where they are denied."""
-    is_wildcard = "NotAction" in item and item.get("Effect") != "Deny"
-    return _texts(item.get("Action", "*" if is_wildcard else []))
+def principals(statement: PropertyBlock) -> Iterator[str]:
+    """Principals of all kinds."""
+    named = statement.get("Principal")
+    for kind in named.keys() if isinstance(named, PropertyBlock) else ():
+        yield from named.texts(kind)
+    if isinstance(named, str):
+        yield named
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(item) for item in value) if isinstance(value, list) else (str(value),)
+def conditions(statement: PropertyBlock) -> Iterator[tuple[str, str, list[str]]]:
+    """Operator, key and values of each condition, the first two in lower case."""
+    operators = statement.block("Condition")
+    for operator in list(operators.keys()):
+        tests = operators.block(operator)
+        for key in list(tests.keys()):
+            value = tests.entry(key)
+            yield (
+                operator.lower(),
+                key.lower(),
+                [str(item) for item in (value if isinstance(value, list) else [value])],
+            )
+
+
+def is_restricted(statement: PropertyBlock) -> bool:
+    """Whether a condition names callers or resources: a negative, optional or wild one restricts nothing."""
+    return any(
+        RESTRICTING.search(key)
+        and not re.search(r"not|ifexists$|^null$|^forallvalues", operator)
+        and all(_is_narrow(value) for value in values)
+        for operator, key, values in conditions(statement)
+    )
+
+
+def _is_narrow(value: str) -> bool:
+    if is_public(value):
+        return False
+    parts = value.split(":")
+    meaning = (
+        "".join(parts[4:]) if parts[0] == "arn" else re.sub(r"^(repo|project_path|organization):", "", value)
+    )
+    return bool(re.sub(r"[*?/:]|root|role|user", "", meaning))
+
+
+def is_broad(target: str) -> bool:
+    """Whether a statement's resource is every resource, or every one of a service."""
+    parts = target.split(":", 5)
+    return not re.sub(r"[*?/:]", "", parts[5] if len(parts) > 5 else target)

@@ -19,7 +19,7 @@ from policies.config import DEFER, REFUSE
 from policies.exemptions import Exemption, PolicyConfigError
 from policies.policy import EnforcementLevel, Policy, Resource, Violation
 from policies.related_resources import RelatedResources
-from policies.rules import independent
+from policies.rules import NOT_KNOWN
 from policies.unknowns import UnknownProperty
 
 JUDGED_LATER = "judged in the update, before it is created; an update that is refused then stops half way"
@@ -105,8 +105,10 @@ class PolicyEvaluator:
     """Exemptions that covered a violation or prevented a remediation in this run."""
 
     def __post_init__(self) -> None:
-        names = {policy.name for policy in self.policies}
-        if unknown := sorted({*self.levels, *self.parameters} - names):
+        former = {old: policy.name for policy in self.policies for old in policy.formerly}
+        self._names = {policy.name: {policy.name, *policy.formerly} for policy in self.policies}
+        self.levels = {**{former.get(old, old): level for old, level in self.levels.items()}, **self.levels}
+        if unknown := sorted({*self.levels, *self.parameters} - {*self._names, *former}):
             raise PolicyConfigError(
                 f"policy configuration: got {', '.join(unknown)}; allowed: names of policies, or all"
             )
@@ -126,6 +128,7 @@ class PolicyEvaluator:
         for policy, parameters in self._concerned(resource.type):
             if not policy.together_with:
                 yield from self._findings(policy, resource, parameters)
+        resource.stack.declared.add(resource.name, resource.props.data)
 
     def evaluate_stack(self, related_resources: RelatedResources[Resource]) -> Iterator[Finding]:
         """Yield findings of the policies over several resources, once all resources are declared."""
@@ -145,7 +148,7 @@ class PolicyEvaluator:
         veiled = violation.veiled(resource.secrets)
         exemption = self._exemption(policy, resource, veiled)
         finding = Finding(policy, self.level(policy), resource, veiled, exemption)
-        is_advice = finding.is_exempt or violation.is_deferred
+        is_advice = finding.is_exempt or violation.is_deferred or violation.is_advice
         return replace(finding, level=EnforcementLevel.ADVISORY) if is_advice else finding
 
     def repairs(self, resource: Resource) -> Iterator[tuple[Policy, Mapping[str, Any]]]:
@@ -162,11 +165,19 @@ class PolicyEvaluator:
 
     def _select(self, resource_type: str) -> tuple[tuple[Policy, dict[str, Any]], ...]:
         return tuple(
-            (policy, {**policy.defaults(), **self.parameters.get(policy.name, {})})
+            (policy, {**policy.defaults(), **self._given(policy)})
             for policy in self.policies
             if self.level(policy) is not EnforcementLevel.DISABLED
             and any(fnmatchcase(resource_type, pattern) for pattern in policy.types)
         )
+
+    def _given(self, policy: Policy) -> dict[str, Any]:
+        """Configured parameters, also under the names of replaced policies, whose lists are joined."""
+        found: dict[str, Any] = {}
+        for name in (*policy.formerly, policy.name):
+            for key, value in self.parameters.get(name, {}).items():
+                found[key] = [*found.get(key, []), *value] if isinstance(value, list) else value
+        return found
 
     def _is_related(self, resource_type: str) -> bool:
         """Whether a policy over several resources names this type."""
@@ -180,10 +191,17 @@ class PolicyEvaluator:
     def _exemption(self, policy: Policy, resource: Resource, violation: Violation) -> Exemption | None:
         name, got = f"{resource.type}::{resource.name}", f"{violation.got}"
         for exemption in resource.stack.exemptions:
-            if exemption.covers(policy.name, name, violation.property, got):
+            if exemption.covers(self._names[policy.name], name, violation.property, got):
                 self.used.add(exemption)
                 return exemption
         return None
+
+
+def _deferring(policy: Policy, resource: Resource) -> Iterator[Violation]:
+    try:
+        yield from policy.evaluate(resource)
+    except UnknownProperty as unknown:
+        yield Violation(unknown.path, NOT_KNOWN, "", is_deferred=True)
 
 
 def violations(policy: Policy, resource: Resource) -> Iterator[Violation]:
@@ -193,7 +211,7 @@ def violations(policy: Policy, resource: Resource) -> Iterator[Violation]:
     later = JUDGED_LAST if policy.together_with else JUDGED_LATER
     found = set()
     try:
-        for each in independent(policy.evaluate)(resource):
+        for each in _deferring(policy, resource):
             violation = each
             if each.is_deferred:
                 violation = replace(each, allowed=later if defers else MAKE_KNOWN, is_deferred=defers)

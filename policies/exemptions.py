@@ -5,7 +5,7 @@ resources they cover.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
@@ -68,10 +68,10 @@ class Exemption:
         """Whether it names the violation, and so covers no other value of the resource."""
         return bool(self.path and self.got)
 
-    def covers(self, policy: str, resource: str, path: str, got: str) -> bool:
-        """Whether it names this policy, this resource (`type::name`) and this violation, expired or not."""
+    def covers(self, policies: Collection[str], resource: str, path: str, got: str) -> bool:
+        """Whether it names the policy, the resource (`type::name`) and this violation, expired or not."""
         return (
-            policy == self.policy
+            self.policy in policies
             and self.path in ("", path)
             and self.got in ("", got)
             and fnmatchcase(resource, self.resource)

@@ -70,6 +70,8 @@ class Violation:
     allowed: str
     is_deferred: bool = False
     """Whether the value is not known yet, and the update judges it."""
+    is_advice: bool = False
+    """Whether it is reported only, whatever the policy's level."""
 
     def veiled(self, secrets: tuple[str, ...]) -> Violation:
         """The same violation; what was found is left out where it is, is in, or holds a secret."""
@@ -115,6 +117,8 @@ class Policy:
     together_with: tuple[str, ...] = ()
     """Patterns of related types that the policy looks up. Such a policy runs at the end of a preview and of
     an update, when all resources are declared."""
+    formerly: tuple[str, ...] = ()
+    """Names of policies that this one has replaced: their exemptions, levels and parameters apply to it."""
     remediate: Callable[[Resource], Mapping[str, Any]] | None = None
     """Function that returns a safe repair: property path → new value; empty where there is nothing to
     repair."""

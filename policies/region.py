@@ -96,9 +96,18 @@ def cloud_of(resource: Resource) -> RegionRules | None:
 def _cloud_of(resource_type: str) -> RegionRules | None:
     for cloud in CLOUDS:
         if fnmatchcase(resource_type, cloud.types):
-            everywhere = any(fnmatchcase(resource_type, pattern) for pattern in cloud.everywhere)
-            return None if everywhere else cloud
+            return None if _is_everywhere(resource_type) else cloud
     return None
+
+
+def is_everywhere(resource: Resource) -> bool:
+    """Whether the resource is of a cloud's service without regions."""
+    return _is_everywhere(resource.type)
+
+
+@cache
+def _is_everywhere(resource_type: str) -> bool:
+    return any(fnmatchcase(resource_type, pattern) for cloud in CLOUDS for pattern in cloud.everywhere)
 
 
 def effective_region(resource: Resource, cloud: RegionRules) -> ResourceRegion | None:

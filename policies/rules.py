@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec
 
@@ -30,10 +31,6 @@ def independent(
     return wrapped
 
 
-PUBLIC_MEMBERS = ("allUsers", "allAuthenticatedUsers")
-"""Members of an IAM binding on Google Cloud that mean the public."""
-
-
 @independent
 def must_equal(props: PropertyBlock, path: str, wanted: Value, default: Value = None) -> Iterator[Violation]:
     """The property must have this value; `default` is what the provider takes where it is left out."""
@@ -49,6 +46,20 @@ def must_be_set(props: PropertyBlock, path: str, allowed: str) -> Iterator[Viola
         yield Violation(props.at(path), NOTHING, allowed)
 
 
+@independent
+def must_have_key(
+    props: PropertyBlock, path: str, allowed: str = "a customer-managed key"
+) -> Iterator[Violation]:
+    """The property must name a customer's key: neither the cloud's own (`alias/aws/…`) nor an empty text."""
+    if not props.has(path):
+        yield Violation(props.at(path), NOTHING, allowed)
+        return
+    with suppress(UnknownProperty):  # what is not known yet is an output: a key of this program
+        key = str(props.get(path))
+        if not key.strip() or "alias/aws/" in key:
+            yield Violation(props.at(path), key or "an empty text", allowed)
+
+
 def must_be_permitted(resource: Resource, path: str, region: str) -> Iterator[Violation]:
     """The region that `path` names must be one that the stack permits."""
     residency = resource.stack.residency
@@ -56,40 +67,9 @@ def must_be_permitted(resource: Resource, path: str, region: str) -> Iterator[Vi
         yield Violation(path, region, str(residency))
 
 
-def must_be_listed(resource: Resource, path: str, target: str) -> Iterator[Violation]:
-    """A target whose name has no region must be on the policy's list of targets known to be inside."""
-    if resource.stack.residency.is_declared and target not in resource.parameters["inside"]:
-        yield Violation(path, target, "a target that the parameter `inside` lists")
-
-
-@independent
-def must_name_members(binding: PropertyBlock) -> Iterator[Violation]:
-    """A binding of Google Cloud's IAM must be for named members."""
-    for name in ("member", "members"):
-        for member in binding.texts(name):
-            if member in PUBLIC_MEMBERS:
-                yield Violation(binding.at(name), member, "named members")
-
-
 def counted(number: int, noun: str) -> str:
     """A number of things, in words: `1 network`, `0 networks`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-INSIDE_PARAMETER = {
-    "inside": {
-        "type": "array",
-        "items": {"type": "string"},
-        "default": [],
-        "description": "Targets known to be inside the permitted regions though their names do not say so.",
-    }
-}
-
-
-def arn_region(arn: str) -> str:
-    """The region of an ARN; empty where it has none (`arn:aws:s3:::bucket`)."""
-    parts = arn.split(":")
-    return parts[3] if len(parts) > 5 else ""
 
 
 def _shown(value: Value) -> str:

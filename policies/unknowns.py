@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final, TypeVar
 
 Value = Any
@@ -67,6 +67,29 @@ class PropertyBlock:
 
     data: Mapping[str, Value] = field(default_factory=dict)
     path: str = ""
+
+    @cached_property
+    def leaves(self) -> list[tuple[str, str, Value]]:
+        """Every value that is no block or list, with its path and the names that say what it is.
+
+        Labels, descriptions, images and IAM documents are left out: they hold no data.
+        """
+        return list(_leaves(self.data, self.path, ""))
+
+    def remembered(self, name: str, find: Callable[[], Iterator[Item]]) -> Iterator[Item]:
+        """What `find` yields, found once for all policies; its `UnknownProperty` is raised after it."""
+        known = self.__dict__.setdefault("_remembered", {})
+        if name not in known:
+            found: list[Item] = []
+            known[name] = found, None
+            try:
+                found.extend(find())
+            except UnknownProperty as unknown:
+                known[name] = found, unknown.path
+        found, unknown_path = known[name]
+        yield from found
+        if unknown_path is not None:
+            raise UnknownProperty(unknown_path)
 
     def has(self, path: str) -> bool:
         """Whether the property is set: an unknown value counts, null does not.
@@ -160,6 +183,27 @@ def _step(value: Value, name: str, index: str) -> Value:
     if index:
         return value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
     return value.get(name) if isinstance(value, Mapping) else None
+
+
+WITHOUT_MEANING = frozenset(
+    {
+        "annotations", "assumeRolePolicy", "defaultTags", "description", "env", "image", "labels",
+        "policyData", "resourceLabels", "Statement", "tags", "tagsAll",
+    }
+)  # fmt: skip
+
+
+def _leaves(value: Value, path: str, key: str) -> Iterator[tuple[str, str, Value]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name not in WITHOUT_MEANING:
+                below = f"{key} {name}" if name in ("name", "id", "target") else name
+                yield from _leaves(item, f"{path}.{name}" if path else name, below)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{index}]", key)
+    elif value is not None and not (isinstance(value, str) and value[:1] == "{" and '"Statement"' in value):
+        yield path, key, value
 
 
 def _known(value: Value, where: str) -> Value:

@@ -4,11 +4,11 @@ resources with pod templates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import catalog
 from policies.policy import Resource
-from policies.unknowns import PropertyBlock, Unknown, UnknownProperty, Value
+from policies.unknowns import UNKNOWN, PropertyBlock, Unknown, UnknownProperty, Value
 
 TYPES = (
     "kubernetes:core/v1:Pod*",
@@ -36,16 +36,19 @@ POD_TEMPLATE_FIELDS = frozenset(
 PLACEMENT = ("nodeSelector", "tolerations", "affinity")
 """Properties of a pod spec that determine its node."""
 
-CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+CONTAINERS = ("containers", "initContainers", "ephemeralContainers", "steps", "sidecars")
+SINGLE = ("container", "script", "trainer", "driver", "executor", "main")
+"""Properties of custom resources (TrainJob, Argo, Tekton, Spark) with one container, known by its image."""
+SHAPES = frozenset({"containers", "steps", *SINGLE})
+BLOCKS = (list, dict, Unknown)
 
 
 def pod_specs(resource: Resource) -> Iterator[PropertyBlock]:
-    """Every block of the resource that lists containers.
+    """Every block of the resource that lists containers, or has one by its image.
 
     Raises `UnknownProperty` where a block that may hold one is not known at preview.
     """
-    if not resource.type.startswith(WITHOUT_PODS):
-        yield from _search(resource.props.data, "", ("containers",))
+    return (block for block in placements(resource) if _has_containers(block.data))
 
 
 def placements(resource: Resource) -> Iterator[PropertyBlock]:
@@ -54,13 +57,16 @@ def placements(resource: Resource) -> Iterator[PropertyBlock]:
     Raises `UnknownProperty` as `pod_specs` does.
     """
     if not resource.type.startswith(WITHOUT_PODS):
-        yield from _search(resource.props.data, "", ("containers", *PLACEMENT))
+        yield from resource.props.remembered("placements", lambda: _search(resource.props.data, ""))
 
 
 def containers(pod: PropertyBlock) -> Iterator[PropertyBlock]:
     """All containers of a pod spec: main, init and ephemeral ones."""
     for kind in CONTAINERS:
         yield from pod.blocks(kind)
+    for kind in SINGLE:
+        if _has_image(pod.data.get(kind)):
+            yield pod.block(kind)
 
 
 def trains(pod: PropertyBlock) -> bool:
@@ -78,18 +84,32 @@ def namespaced_name(resource: Resource) -> str:
     return f"{metadata.get('namespace', 'default')}/{metadata.get('name', resource.name)}"
 
 
-def _search(value: Value, path: str, marks: Sequence[str]) -> Iterator[PropertyBlock]:
-    """Blocks that have one of the properties `marks`, at any depth."""
+def _has_image(value: Value) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("image"), (str, Unknown))
+
+
+def _has_containers(value: Mapping[str, Value]) -> bool:
+    if value.keys().isdisjoint(SHAPES):
+        return False
+    steps = value.get("steps")
+    return (
+        isinstance(value.get("containers"), BLOCKS)
+        or any(_has_image(value.get(kind)) for kind in SINGLE)
+        or (isinstance(steps, list) and any(map(_has_image, steps)))
+    )
+
+
+def _search(value: Value, path: str) -> Iterator[PropertyBlock]:
+    """Blocks with containers or with a placement, at any depth."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _search(item, f"{path}[{index}]", marks)
-    if not isinstance(value, dict):
-        return
-    if any(isinstance(value.get(mark), list | dict | Unknown) for mark in marks):
-        yield PropertyBlock(value, path)
-    for key, item in value.items():
-        where = f"{path}.{key}" if path else key
-        if isinstance(item, Unknown) and key in POD_TEMPLATE_FIELDS:
-            raise UnknownProperty(where)
-        if isinstance(item, dict | list):
-            yield from _search(item, where, marks)
+            yield from _search(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        if _has_containers(value) or any(isinstance(value.get(name), BLOCKS) for name in PLACEMENT):
+            yield PropertyBlock(value, path)
+        for key, item in value.items():
+            if isinstance(item, BLOCKS):
+                where = f"{path}.{key}" if path else key
+                if item is UNKNOWN and key in POD_TEMPLATE_FIELDS:
+                    raise UnknownProperty(where)
+                yield from _search(item, where)

@@ -79,8 +79,8 @@ POLICY = Policy(
         "required": {
             "type": "array",
             "items": {"type": "string"},
-            "default": ["owner", "cost-center"],
-            "description": "Names of the required tags (labels).",
+            "default": [],
+            "description": "Names of the tags (labels) that an organisation requires.",
         },
         "values": {
             "type": "object",

@@ -32,7 +32,7 @@ POLICY = Policy(
         "groups": {
             "type": "array",
             "items": {"type": "string"},
-            "default": ["*efa*"],
+            "default": ["efa", "efa-*", "*-efa", "*-efa-*"],
             "description": "Patterns of logical names of groups that carry EFA and hold their rules inline.",
         }
     },

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 from policies.policy import Policy, Resource, Severity, Violation
 from policies.region import CLOUDS, cloud_of, effective_region
+
+HOLDING_DATA = (
+    "azure-native:*:*Account", "gcp:*ucket*", "gcp:artifactregistry/*", "gcp:kms/*", "gcp:logging/*",
+    "gcp:secretmanager/*", "gcp:vertex/*",
+)  # fmt: skip
+"""Types of global resources that hold data; others are alerts, memberships, zones of DNS, policies."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -15,6 +22,12 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     if not residency.is_declared or cloud is None:
         return
     region = effective_region(resource, cloud)
+    if (
+        region is not None
+        and region.name == "global"
+        and not any(fnmatchcase(resource.type, pattern) for pattern in HOLDING_DATA)
+    ):
+        return
     if region is not None and not residency.permits(region.name):
         yield Violation(region.source, region.name, str(residency))
     if region is None and cloud.required:

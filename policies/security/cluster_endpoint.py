@@ -32,13 +32,15 @@ def _eks(resource: Resource) -> Iterator[Violation]:
 
 def _gke(resource: Resource) -> Iterator[Violation]:
     props, switch = resource.props, "privateClusterConfig.enablePrivateEndpoint"
+    has_address = props.get("controlPlaneEndpointsConfig.ipEndpointsConfig.enabled", True)
     yield from must_equal(props, "privateClusterConfig.enablePrivateNodes", True, default=False)
     if _is_never_public(resource):
-        yield from must_equal(props, switch, True, default=False)
+        if has_address:
+            yield from must_equal(props, switch, True, default=False)
         # The DNS endpoint checks IAM before it forwards a call, and accepts connections from anywhere.
         external = "controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic"
         yield from must_equal(props, external, False, default=False)
-    elif not props.get(switch, False):
+    elif has_address and not props.get(switch, False):
         blocks = props.blocks("masterAuthorizedNetworksConfig.cidrBlocks")
         named = [str(block.get("cidrBlock", NOTHING)) for block in blocks]
         yield from _limited(resource, "masterAuthorizedNetworksConfig.cidrBlocks", f"{switch}: true", named)
@@ -60,6 +62,8 @@ def _cks(resource: Resource) -> Iterator[Violation]:
     """CoreWeave's provider has a switch and no list of networks (pulumi-coreweave 1.0.3)."""
     if _is_never_public(resource) or "coreweave" not in resource.parameters["unlimited"]:
         yield from must_equal(resource.props, "public", False, default=False)
+    elif resource.props.get("public"):
+        yield Violation("public", "true, open to every network", "false", is_advice=True)
 
 
 def _is_never_public(resource: Resource) -> bool:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
-from policies.rules import must_be_set, must_equal
+from policies.rules import must_equal, must_have_key
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """A customer-managed key for what etcd holds; a key that is set but not yet known is one."""
     props = resource.props
     if resource.type.startswith("aws:"):
-        yield from must_be_set(props, "encryptionConfig.provider.keyArn", "the ARN of a customer-managed key")
+        yield from must_have_key(
+            props, "encryptionConfig.provider.keyArn", "the ARN of a customer-managed key"
+        )
     elif resource.type.startswith("gcp:"):
         yield from must_equal(props, "databaseEncryption.state", "ENCRYPTED")
-        yield from must_be_set(props, "databaseEncryption.keyName", "the name of a customer-managed key")
+        yield from must_have_key(props, "databaseEncryption.keyName")
     else:
         yield from must_equal(props, "securityProfile.azureKeyVaultKms.enabled", True, default=False)
 

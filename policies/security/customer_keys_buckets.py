@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
-from policies.rules import must_be_set, must_equal
+from policies.rules import independent, must_equal, must_have_key
+from policies.unknowns import PropertyBlock
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """The default encryption of the bucket or account names a customer-managed key."""
     props = resource.props
     if resource.type.startswith("gcp:"):
-        yield from must_be_set(props, "encryption.defaultKmsKeyName", "the name of a customer-managed key")
+        yield from must_have_key(props, "encryption.defaultKmsKeyName", "the name of a customer-managed key")
     elif resource.type.startswith("azure-native:"):
         yield from must_equal(
             props, "encryption.keySource", "Microsoft.Keyvault", default="Microsoft.Storage"
         )
     else:
         for rule in props.blocks("rules"):
-            default = rule.block("applyServerSideEncryptionByDefault")
-            if default.get("sseAlgorithm") not in ("aws:kms", "aws:kms:dsse"):
-                algorithm = default.get("sseAlgorithm", "nothing")
-                yield Violation(default.at("sseAlgorithm"), algorithm, "aws:kms or aws:kms:dsse")
-            yield from must_be_set(default, "kmsMasterKeyId", "a customer-managed key")
+            yield from _of_rule(rule.block("applyServerSideEncryptionByDefault"))
+
+
+@independent
+def _of_rule(default: PropertyBlock) -> Iterator[Violation]:
+    algorithm, allowed = default.get("sseAlgorithm", "nothing"), "aws:kms or aws:kms:dsse"
+    if algorithm == "AES256":  # the only encryption that a target of access logs can have
+        yield Violation(default.at("sseAlgorithm"), algorithm, f"{allowed}, except for logs", is_advice=True)
+        return
+    if algorithm not in ("aws:kms", "aws:kms:dsse"):
+        yield Violation(default.at("sseAlgorithm"), algorithm, allowed)
+    yield from must_have_key(default, "kmsMasterKeyId")
 
 
 POLICY = Policy(

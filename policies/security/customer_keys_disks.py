@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
-from policies.rules import must_be_set, must_equal
+from policies.rules import must_be_set, must_equal, must_have_key
 from policies.unknowns import PropertyBlock
 
 OS_DISK_KEY = "osDisk.managedDisk.diskEncryptionSet.id"
@@ -41,10 +41,11 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     props = resource.props
     if path := KEY_OF.get(resource.type):
         # An instance may get its root disk from its launch template, which is evaluated separately.
-        if not props.has("launchTemplate"):
-            yield from must_be_set(props, path, "a customer-managed key")
+        # or its boot disk from a disk resource.
+        if not (props.has("launchTemplate") or props.has("bootDisk.source")):
+            yield from must_have_key(props, path)
         for disk in props.blocks("ebsBlockDevices"):
-            yield from must_be_set(disk, "kmsKeyId", "a customer-managed key")
+            yield from must_have_key(disk, "kmsKeyId")
         return
     if resource.type == NODE_GROUP:
         # EKS's own template has a disk without a key.
@@ -60,7 +61,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     for mapping in props.blocks("blockDeviceMappings"):
         if mapping.has("ebs"):
             yield from must_equal(mapping, "ebs.encrypted", "true", default="false")
-            yield from must_be_set(mapping, "ebs.kmsKeyId", "a customer-managed key")
+            yield from must_have_key(mapping, "ebs.kmsKeyId")
 
 
 def _disks_on_demand(storage_class: PropertyBlock) -> Iterator[Violation]:
@@ -69,7 +70,7 @@ def _disks_on_demand(storage_class: PropertyBlock) -> Iterator[Violation]:
     if driver == "ebs.csi.aws.com":
         yield from must_equal(parameters, "encrypted", "true", default="false")
     if parameter := KEY_OF_DRIVER.get(driver):
-        yield from must_be_set(parameters, parameter, "a customer-managed key")
+        yield from must_have_key(parameters, parameter)
 
 
 POLICY = Policy(

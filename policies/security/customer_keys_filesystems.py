@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
-from policies.rules import must_be_set, must_equal
+from policies.rules import must_equal, must_have_key
 
 KEY_OF = {
     "aws:backup/vault:Vault": "kmsKeyArn",
@@ -29,7 +29,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         return
     if resource.type == "aws:efs/fileSystem:FileSystem":
         yield from must_equal(resource.props, "encrypted", True, default=False)
-    yield from must_be_set(resource.props, KEY_OF[resource.type], "a customer-managed key")
+    yield from must_have_key(resource.props, KEY_OF[resource.type])
 
 
 POLICY = Policy(

@@ -1,79 +1,98 @@
-"""Policy: IAM grants no wildcard actions (`*`, `SERVICE:*`), administrator policies, basic roles or public
-members.
+"""Policy: IAM documents and roles, wherever they are, grant no wildcard actions, administrator policies, or
+basic roles.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from policies.documents import bindings, statements
+from policies.documents import allows, is_broad, is_restricted, statements
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.rules import independent, must_name_members
+from policies.rules import independent
 from policies.unknowns import PropertyBlock
 
+ADMINISTRATOR = re.compile(
+    r"^arn:aws[\w-]*:iam::aws:policy/(AdministratorAccess|PowerUserAccess|IAMFullAccess)$"
+)
 BASIC_ROLES = ("roles/owner", "roles/editor")
-ADMINISTRATORS = (":policy/AdministratorAccess", ":policy/PowerUserAccess", ":policy/IAMFullAccess")
+AZURE_OWNERS = re.compile(
+    r"roleDefinitions/(8e3af657-a8ff-443c-a75c-2fe8c4bcb635|18d7d88d-d35e-4fb5-a5c3-7773c20a72d9)$",
+    re.IGNORECASE,
+)
+"""Owner, and User Access Administrator."""
+AZURE_CONTRIBUTOR = re.compile(r"roleDefinitions/b24988ac-6180-42a0-ab88-20f7382dd24c$", re.IGNORECASE)
+SUBSCRIPTION = re.compile(r"/subscriptions/[^/]+/?|/providers/Microsoft.Management/managementGroups/.+")
+ESCALATING = ("iam", "organizations", "sts")
+"""Services with whose actions an identity gives itself all rights."""
+NEEDED = "the actions that are needed"
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Find wildcard actions, administrator policies (AWS), basic roles and public members (Google Cloud)."""
+    """Documents, policies named by their ARN, and roles, of any type."""
     props = resource.props
-    if resource.type.startswith("aws:"):
-        yield from _administrator_policies(props)
-        for holder in (props, *props.blocks("inlinePolicies")):
-            yield from _wildcards(holder)
-        return
-    for binding in bindings(props):
-        yield from _basic_or_public(binding)
+    for path, key, value in props.leaves:
+        if isinstance(value, str) and (
+            ADMINISTRATOR.match(value)
+            or (key == "role" and value in BASIC_ROLES)
+            or AZURE_OWNERS.search(value)
+        ):
+            yield Violation(path, value, "a policy or role of the services that are needed")
+    if AZURE_CONTRIBUTOR.search(str(props.data.get("roleDefinitionId", ""))):
+        yield from _contributor(props)
+    if resource.type.startswith("azure-native:authorization:RoleDefinition"):
+        for index, permission in enumerate(props.blocks("permissions")):
+            if "*" in permission.texts("actions"):
+                yield Violation(f"permissions[{index}].actions", "*", NEEDED)
+    if resource.type.startswith("gcp:") and "policyData" in props.data:
+        yield from _basic_roles(props)
+    for statement in statements(props):
+        yield from _wildcards(statement)
 
 
 @independent
-def _administrator_policies(props: PropertyBlock) -> Iterator[Violation]:
-    for name in ("policyArn", "policyArns", "managedPolicyArns"):
-        for policy in props.texts(name):
-            if policy.startswith("arn:aws") and policy.endswith(ADMINISTRATORS):
-                yield Violation(name, policy, "a policy of the services that are needed")
+def _contributor(props: PropertyBlock) -> Iterator[Violation]:
+    if SUBSCRIPTION.fullmatch(props.get("scope", "")):
+        yield Violation(
+            "scope", f"Contributor on {props.get('scope')}", "a role on a resource group, or less"
+        )
 
 
 @independent
-def _wildcards(holder: PropertyBlock) -> Iterator[Violation]:
-    for statement in statements(holder, "policy"):
-        wide = [action for action in statement.actions if action == "*" or action.endswith(":*")]
-        if statement.allows and wide:
-            yield Violation(f"{statement.path}.Action", ", ".join(wide), "the actions that are needed")
+def _basic_roles(props: PropertyBlock) -> Iterator[Violation]:
+    for role in re.findall(r'"role"\s*:\s*"(roles/(?:owner|editor))"', props.get("policyData")):
+        yield Violation("policyData", role, "a role of the services that are needed")
 
 
 @independent
-def _basic_or_public(binding: PropertyBlock) -> Iterator[Violation]:
-    if binding.get("role") in BASIC_ROLES:
-        yield Violation(binding.at("role"), binding.get("role"), "a role of the services that are needed")
-    yield from must_name_members(binding)
+def _wildcards(statement: PropertyBlock) -> Iterator[Violation]:
+    if not allows(statement) or statement.has("Principal") or statement.has("NotPrincipal"):
+        return  # a resource's own document grants its own actions, to those that it names
+    if statement.has("NotAction"):
+        yield Violation(statement.at("NotAction"), "all actions but some", NEEDED)
+    wide = [action for action in statement.texts("Action") if _is_wide(statement, action)]
+    if wide:
+        yield Violation(statement.at("Action"), ", ".join(wide), NEEDED)
+
+
+def _is_wide(statement: PropertyBlock, action: str) -> bool:
+    """Whether an action is every one, or every one of a service on more than named resources."""
+    service, _, verb = action.lower().partition(":")
+    if not re.sub(r"[*?]", "", service):
+        return True
+    if re.sub(r"[*?]", "", verb):
+        return False
+    if service in ESCALATING or statement.has("NotResource"):
+        return True
+    return any(map(is_broad, statement.texts("Resource"))) and not is_restricted(statement)
 
 
 POLICY = Policy(
     name="security-iam-wildcards",
     title="IAM grants no wildcards",
     reason="With `*` a job's identity is an administrator, and jobs run many people's code.",
-    remedy="List the actions and the resources; use predefined roles of single services.",
-    types=(
-        "aws:iam/policy:Policy",
-        "aws:iam/rolePolicy:RolePolicy",
-        "aws:iam/userPolicy:UserPolicy",
-        "aws:iam/groupPolicy:GroupPolicy",
-        "aws:iam/role:Role",
-        "aws:iam/policyAttachment:PolicyAttachment",
-        "aws:iam/*PolicyAttachment:*PolicyAttachment",
-        "aws:iam/*PolicyAttachmentsExclusive:*PolicyAttachmentsExclusive",
-        "gcp:projects/iAMMember:IAMMember",
-        "gcp:projects/iAMBinding:IAMBinding",
-        "gcp:projects/iAMPolicy:IAMPolicy",
-        "gcp:folder/iAMMember:IAMMember",
-        "gcp:folder/iAMBinding:IAMBinding",
-        "gcp:folder/iAMPolicy:IAMPolicy",
-        "gcp:organizations/iAMMember:IAMMember",
-        "gcp:organizations/iAMBinding:IAMBinding",
-        "gcp:organizations/iAMPolicy:IAMPolicy",
-    ),
+    remedy="List the actions, or the resources of a service's actions; use roles of single services.",
+    types=("aws:*", "aws-native:*", "azure-native:*", "gcp:*"),
     evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP IAM.1", "AWS FSBP IAM.21", "NIST SP 800-53 AC-6"),

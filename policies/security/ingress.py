@@ -1,66 +1,71 @@
-"""Policy: firewall rules and security groups admit no traffic from the whole internet, or from networks
+"""Policy: no rule of any type admits traffic from the whole internet, or from networks that together are
 broader than /8 (IPv4) or /16 (IPv6).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from ipaddress import ip_network
 
+from policies.networks import is_public_range, public_together
 from policies.policy import Policy, Resource, Severity, Violation
 from policies.rules import independent
-from policies.unknowns import PropertyBlock
+from policies.unknowns import PropertyBlock, Value
 
-PUBLIC_SOURCES = ("*", "internet", "any")
-
-BROADEST_PREFIX = {4: 8, 6: 16}
-"""Shortest permitted prefix by IP version. Two halves of the internet are the internet too: a wider
-network has no single owner."""
 SOURCES = (
-    "cidrBlocks",
-    "ipv6CidrBlocks",
-    "cidrIpv4",
-    "cidrIpv6",
-    "sourceRanges",
-    "sourceAddressPrefix",
-    "sourceAddressPrefixes",
-)
-"""Properties of security groups, firewalls and their rules with the sources of traffic."""
+    "cidrBlocks", "ipv6CidrBlocks", "cidrIpv4", "cidrIpv6", "cidrIp", "cidrs", "ipv6Cidrs", "sourceRanges",
+    "sourceAddressPrefix", "sourceAddressPrefixes", "sourceAddresses", "srcIpRanges",
+)  # fmt: skip
+"""Properties of rules, whatever their type, with the sources of traffic."""
+LISTED = re.compile(r"(^|\.)(entries|authorizedNetworks|portInfos)(\[\d+\])?$")
+"""Lists whose entries are sources: of prefix lists, databases and instances."""
+OUTBOUND = re.compile(r"egress|[rR]oute|networkAcl|Acl\b", re.IGNORECASE)
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Inbound rules, inside the group or by themselves, take named sources."""
-    props = resource.props
-    for name in ("ingress", "securityRules"):
-        for rule in props.blocks(name):
-            if not _is_outbound(rule):
-                yield from _public_sources(rule)
-    if not _is_outbound(props):
-        yield from _public_sources(props)
+    """Inbound rules, inside a group or by themselves, take named sources."""
+    if OUTBOUND.search(resource.type) or resource.props.data.get("disabled") is True:
+        return
+    for rule in _rules(resource.props.data, ""):
+        yield from _public_sources(resource, rule)
 
 
-def _is_outbound(rule: PropertyBlock) -> bool:
-    if str(rule.get("access", "Allow")).lower() == "deny" or rule.get("denies"):
-        return True
-    return rule.get("type") == "egress" or str(rule.get("direction", "")).lower() in ("egress", "outbound")
+def _rules(value: Value, path: str) -> Iterator[PropertyBlock]:
+    """Every block that names sources, and whether they may come in."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _rules(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        listed = LISTED.search(path) or "startIpAddress" in value or "start" in value
+        if listed or not value.keys().isdisjoint(SOURCES):
+            yield PropertyBlock(value, path)
+        for key, item in value.items():
+            if key != "egress" and isinstance(item, (list, dict)):
+                yield from _rules(item, f"{path}.{key}" if path else key)
 
 
 @independent
-def _public_sources(rule: PropertyBlock) -> Iterator[Violation]:
-    for name in SOURCES:
-        for source in rule.texts(name):
-            if _is_public(source):
+def _public_sources(resource: Resource, rule: PropertyBlock) -> Iterator[Violation]:
+    if _is_outbound(rule):
+        return
+    names = (*SOURCES, *(("cidr", "cidrBlock", "value") if LISTED.search(rule.path) else ()))
+    for name in names:
+        if name in rule.data:
+            for source in public_together(rule.texts(name)):
                 yield Violation(rule.at(name), source, "networks that need to connect")
+    start, end = rule.get("startIpAddress", ""), rule.get("endIpAddress", "")
+    if start and is_public_range(start, end):
+        yield Violation(rule.at("endIpAddress"), f"{start} to {end}", "networks that need to connect")
 
 
-def _is_public(source: str) -> bool:
-    if source.lower() in PUBLIC_SOURCES:
+def _is_outbound(rule: PropertyBlock) -> bool:
+    if (
+        str(rule.get("access", "Allow")).lower() == "deny"
+        or rule.get("denies")
+        or rule.get("action") == "deny"
+    ):
         return True
-    try:
-        network = ip_network(source, strict=False)
-    except ValueError:
-        return False  # a service tag or the name of a group
-    return network.prefixlen < BROADEST_PREFIX[network.version]
+    return rule.get("type") == "egress" or str(rule.get("direction", "")).lower() in ("egress", "outbound")
 
 
 POLICY = Policy(
@@ -68,15 +73,7 @@ POLICY = Policy(
     title="No ingress from everywhere",
     reason="Nodes run many people's code and trust their network, so only named networks may reach them.",
     remedy="Name the networks, or reference a security group.",
-    types=(
-        "aws:ec2/securityGroup:SecurityGroup",
-        "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",
-        "aws:ec2/securityGroupRule:SecurityGroupRule",
-        "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
-        "gcp:compute/firewall:Firewall",
-        "azure-native:network:NetworkSecurityGroup",
-        "azure-native:network:SecurityRule",
-    ),
+    types=("aws:*", "aws-native:*", "azure-native:*", "gcp:*"),
     evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP EC2.18", "CIS AWS Foundations 5.2", "NIST SP 800-53 SC-7"),

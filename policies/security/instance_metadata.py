@@ -12,7 +12,10 @@ from policies.unknowns import Value
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Session tokens on EC2; on GKE the workload identity server instead of the node's metadata server."""
     if resource.type.startswith("aws:"):
-        yield from must_equal(resource.props, "metadataOptions.httpTokens", "required", default="optional")
+        if resource.props.get("metadataOptions.httpEndpoint") != "disabled":
+            yield from must_equal(
+                resource.props, "metadataOptions.httpTokens", "required", default="optional"
+            )
     else:
         path = "nodeConfig.workloadMetadataConfig.mode"
         yield from must_equal(resource.props, path, "GKE_METADATA")

@@ -1,28 +1,51 @@
-"""Policy: Helm releases install only charts on the allow list, since policies cannot see the objects inside a
-release.
+"""Policy: what installs or creates objects that no policy sees (Helm releases, templates of clouds, GitOps,
+scripts) is on the allow list.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from policies.policy import Policy, Resource, Violation
 
+SCRIPT = "command:*"
+CREATES = re.compile(
+    r"\b(kubectl|oc)\b.*\b(apply|create|replace|run|patch)\b|\bhelm\b.*\b(install|upgrade)\b|^kind:\s*\w"
+    r"|\bterraform apply|\baws \S+ (create|put|run|deploy)|\b(gcloud|az)\b.*\b(create|deploy|apply)\b",
+    re.MULTILINE,
+)
+"""Commands, and manifests, by which a script creates what would be a resource."""
+NAMES = ("chart", "name", "metadata.name", "typeName", "spec.source.chart")
+
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """A release renders its objects inside the provider, where no policy sees them."""
-    chart = resource.props.get("chart", "")
-    if not any(fnmatchcase(chart, pattern) for pattern in resource.parameters["allowed"]):
-        yield Violation("chart", chart, "a chart whose objects are resources, such as helm.v4.Chart")
+    """A carrier hides its objects in its provider, a controller or a script."""
+    if resource.type.startswith("command:") and not any(
+        isinstance(value, str) and CREATES.search(value) for _, _, value in resource.props.leaves
+    ):
+        return
+    names = [str(found) for name in NAMES if (found := resource.props.get(name))]
+    named = [*names, f"{resource.type}::{resource.name}"]
+    allowed = resource.parameters["allowed"]
+    if not any(fnmatchcase(name, pattern) for name in named for pattern in allowed):
+        path = "chart" if resource.type.startswith("kubernetes:helm.sh/") else "type"
+        got = names[0] if names and path == "chart" else resource.type
+        yield Violation(path, got, "resources that policies see, such as helm.v4.Chart renders")
 
 
 POLICY = Policy(
     name="kubernetes-hidden-objects",
-    title="Objects of charts are visible to policies",
-    reason="A Helm release is one opaque resource: no policy sees the privileged pods inside it.",
-    remedy="Render the chart into resources, or add the reviewed chart to `allowed`.",
-    types=("kubernetes:helm.sh/v3:Release",),
+    title="Objects are visible to policies",
+    reason="A Helm release, a template and a GitOps application are opaque: no policy sees into them.",
+    remedy="Render the objects into resources, or add the reviewed chart or `type::name` to `allowed`.",
+    types=(
+        "kubernetes:helm.sh/v3:Release", "kubernetes:*.fluxcd.io/*", "kubernetes:argoproj.io/*:Application*",
+        "aws:cloudformation/stack*:*", "aws:cloudcontrol/resource:Resource",
+        "azure-native:resources:Deployment*", "azure:core/*TemplateDeployment*", "gcp:deploymentmanager/*",
+        SCRIPT,
+    ),
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 CM-3", "NIST SP 800-53 CM-6"),
     parameters={
@@ -30,7 +53,7 @@ POLICY = Policy(
             "type": "array",
             "items": {"type": "string"},
             "default": [],
-            "description": "Patterns of charts that were reviewed by other means.",
+            "description": "Patterns of charts, or of `type::name`, that were reviewed by other means.",
         }
     },
-)
+)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
@@ -11,9 +12,14 @@ from policies.unknowns import PropertyBlock
 from policies.workloads import TYPES, containers, namespaced_name, pod_specs
 
 NODE_NAMESPACES = ("hostPID", "hostIPC", "hostNetwork")
-MIGHTY_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO", "BPF"})
+MIGHTY_CAPABILITIES = frozenset(
+    {"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_BOOT", "SYS_MODULE", "SYS_PTRACE", "SYS_RAWIO"}
+)
 
 
+VOLUME = "kubernetes:core/v1:PersistentVolume"
+OF_NODE = re.compile(r"/(etc|proc|sys|root|run|boot|dev|var/(run|log|lib/(kubelet|containerd|docker)))?(/|$)")
+"""Paths by which a pod becomes root on its node."""
 DRIVERS = (
     "gpu-operator/*",
     "nvidia-network-operator/*",
@@ -32,6 +38,8 @@ DRIVERS = (
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Privileged containers, the node's namespaces, capabilities that amount to root, paths of the node."""
     found = [violation for pod in pod_specs(resource) for violation in _might(pod)]
+    if resource.type == VOLUME and OF_NODE.match(path := resource.props.get("spec.hostPath.path", "data")):
+        found.append(Violation("spec.hostPath.path", path, "a path for data alone, or a shared filesystem"))
     if found and not any(
         fnmatchcase(namespaced_name(resource), pattern) for pattern in resource.parameters["allowed"]
     ):
@@ -52,10 +60,10 @@ def _might(pod: PropertyBlock) -> Iterator[Violation]:
         context = container.block("securityContext")
         if context.get("privileged"):
             yield Violation(context.at("privileged"), "true", "false, or a workload of the allow list")
-        for capability in MIGHTY_CAPABILITIES.intersection(context.texts("capabilities.add")):
-            yield Violation(
-                context.at("capabilities.add"), capability, "none that amounts to root on the node"
-            )
+        for capability in context.texts("capabilities.add"):
+            if capability.upper().removeprefix("CAP_") in MIGHTY_CAPABILITIES:  # as runtimes compare them
+                allowed = "none that amounts to root on the node"
+                yield Violation(context.at("capabilities.add"), capability, allowed)
 
 
 POLICY = Policy(
@@ -63,7 +71,7 @@ POLICY = Policy(
     title="Privileged pods come from the allow list only",
     reason="A privileged pod is root on its node, with access to every job, model and credential there.",
     remedy="Drop the privilege, or add `namespace/name` of a driver or agent that needs it to `allowed`.",
-    types=TYPES,
+    types=(*TYPES, VOLUME),
     evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=(

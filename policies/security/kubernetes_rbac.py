@@ -17,7 +17,9 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     if any(fnmatchcase(name, pattern) for pattern in resource.parameters["allowed"]):
         return
     for rule in resource.props.blocks("rules"):
-        if "*" in rule.texts("verbs") and "*" in rule.texts("resources"):
+        groups = rule.texts("apiGroups")
+        is_wide = not groups or not {"*", ""}.isdisjoint(groups)
+        if is_wide and "*" in rule.texts("verbs") and "*" in rule.texts("resources"):
             yield Violation(
                 rule.path, "all verbs on all resources", "the verbs and resources that are needed"
             )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
+import yaml
+
+from policies.networks import is_public
 from policies.policy import Policy, Resource, Violation
 
 
@@ -12,21 +14,24 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     """The cluster enforces policies; a policy that takes all traffic is none."""
     props = resource.props
     if resource.type == "aws:eks/addon:Addon":
-        values = json.loads(props.get("configurationValues", "{}"))
+        values = yaml.safe_load(props.get("configurationValues", "{}")) or {}
         on = str(values.get("enableNetworkPolicy", "")).lower() == "true"
         if props.get("addonName") == "vpc-cni" and not on:
             yield Violation("configurationValues.enableNetworkPolicy", "off", "true")
     elif resource.type == "gcp:container/cluster:Cluster":
         advanced = props.get("datapathProvider") == "ADVANCED_DATAPATH"
-        if not advanced and not props.get("networkPolicy.enabled"):
+        if not (advanced or props.get("enableAutopilot") or props.get("networkPolicy.enabled")):
             yield Violation("datapathProvider", props.get("datapathProvider", "nothing"), "ADVANCED_DATAPATH")
     elif resource.type.startswith("azure-native:"):
-        if props.get("networkProfile.networkPolicy", "none") == "none":
+        dataplane = props.get("networkProfile.networkDataplane")
+        if dataplane != "cilium" and props.get("networkProfile.networkPolicy", "none") == "none":
             yield Violation("networkProfile.networkPolicy", "none", "cilium, azure or calico")
     else:
         for rule in props.block("spec").blocks("ingress"):
-            if not rule.get("from"):
-                yield Violation(rule.at("from"), "everybody", "named pods, namespaces or networks")
+            blocks = [source.get("ipBlock.cidr", "") for source in rule.blocks("from")]
+            if not blocks or any(map(is_public, blocks)):
+                got = next(filter(is_public, blocks), "everybody")
+                yield Violation(rule.at("from"), got, "named pods, namespaces or networks")
 
 
 POLICY = Policy(

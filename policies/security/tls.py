@@ -7,10 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from policies.documents import Statement, statements
+from policies.documents import conditions, principals, statements
 from policies.policy import Policy, Resource, Violation
 from policies.rules import must_equal
-from policies.unknowns import Value
+from policies.unknowns import PropertyBlock, Value
 
 OLD = ("TLS1_0", "TLS1_1")
 _ALL_ACTIONS = {"*", "s3:*"}
@@ -53,20 +53,17 @@ def remediate(resource: Resource) -> Mapping[str, Value]:
     return patch
 
 
-def refuses_http(statement: Statement) -> bool:
+def refuses_http(statement: PropertyBlock) -> bool:
     """Whether the statement denies plain HTTP: any action on any object, to all principals."""
-    tests = [
-        (operator, key, *map(str.lower, values))
-        for operator, keys in statement.condition.items()
-        for key, values in keys.items()
-    ]
+    tests = [(operator, key, *map(str.lower, values)) for operator, key, values in conditions(statement)]
     return (
-        statement.effect == "Deny"
-        and "*" in statement.principals
-        and not _ALL_ACTIONS.isdisjoint(map(str.lower, statement.actions))
-        and any(map(_ALL_OBJECTS.fullmatch, statement.resources))
+        statement.get("Effect") == "Deny"
+        and "*" in list(principals(statement))
+        and not _ALL_ACTIONS.isdisjoint(map(str.lower, statement.texts("Action")))
+        and any(map(_ALL_OBJECTS.fullmatch, statement.texts("Resource")))
         # With a further condition, requests that do not meet it could use plain HTTP.
-        and tests == [("Bool", "aws:securetransport", "false")]
+        and len(tests) == 1
+        and tests[0] in {(name, "aws:securetransport", "false") for name in ("bool", "boolifexists")}
     )
 
 

@@ -4,6 +4,7 @@ waiver with the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -43,7 +44,14 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         props = resource.props
         types = props.count("instanceTypes") or 1
         path = SUBNET_PATHS[resource.type]
-        yield from _enough(resource, types * max(props.count(path), 1), path)
+        zones = props.count(path) or _zones_of_region(props.get("location", ""), resource.type)
+        yield from _enough(resource, types * max(zones, 1), path)
+
+
+def _zones_of_region(location: str, resource_type: str) -> int:
+    """Zones of a pool that names none: three of a regional GKE cluster, else one."""
+    is_regional = resource_type.startswith("gcp:") and re.fullmatch(r".+\d", location)
+    return 3 if is_regional else 1
 
 
 def _spec(resource: Resource) -> Iterator[Violation]:
@@ -84,7 +92,8 @@ def _group(resource: Resource) -> Iterator[Violation]:
         return
     if policy.get("instancesDistribution.onDemandPercentageAboveBaseCapacity", 100) < 100:
         types = policy.count("launchTemplate.overrides") or 1
-        subnets = resource.props.count("vpcZoneIdentifiers") or 1
+        zones = map(resource.props.count, ("vpcZoneIdentifiers", "availabilityZones"))
+        subnets = max(*zones, 1)
         yield from _enough(resource, types * subnets, "mixedInstancesPolicy.launchTemplate.overrides")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from policies.policy import Policy, Resource, Violation
+
+NEGATED = re.compile(r"(non|no|not)-?spot")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -13,8 +16,12 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     patterns = resource.parameters["spot_flavors"]
     for group in resource.props.block("spec").blocks("resourceGroups"):
         names = [flavor.get("name") for flavor in group.blocks("flavors")]
-        if names and all(any(fnmatchcase(name, pattern) for pattern in patterns) for name in names):
+        if names and all(_is_spot(name, patterns) for name in names):
             yield Violation(group.at("flavors"), ", ".join(names), "an on-demand flavor beside the spot ones")
+
+
+def _is_spot(name: str, patterns: list[str]) -> bool:
+    return not NEGATED.match(name) and any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 POLICY = Policy(

@@ -33,9 +33,15 @@ CONFIG: Mapping[str, Any] = {
     "trainyard:unknown": "refuse",
 }
 PARAMETERS: Mapping[str, Mapping[str, Any]] = {
-    "residency-bucket-replication": {"inside": ["arn:aws:s3:::known-copy"]},
-    "residency-log-sinks": {"inside": ["arn:aws:s3:::known-logs", "/subscriptions/s/known"]},
-    "residency-filesystem-links": {"inside": ["s3://known-data"]},
+    "residency-destinations": {
+        "inside": [
+            "arn:aws:s3:::known-copy",
+            "arn:aws:s3:::known-logs",
+            "/subscriptions/s/known",
+            "s3://known-data",
+        ]
+    },
+    "cost-tags": {"required": ["owner", "cost-center"]},
     "kubernetes-hidden-objects": {"allowed": ["reviewed-*"]},
 }
 UNKNOWN_VALUE, THIS, THIS_AND_ANOTHER = "$unknown", "$this", "$this-and-another"

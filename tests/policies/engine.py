@@ -21,7 +21,7 @@ from rehearsal.fake_provider import FakeProvider
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACK = REPOSITORY / "policies"
-PACKAGES = ("aws", "gcp", "azure-native", "azure", "aws-native", "coreweave", "kubernetes")
+PACKAGES = ("aws", "gcp", "azure-native", "azure", "aws-native", "coreweave", "kubernetes", "command")
 PROJECT = "guarded"
 
 CHANNEL_OPTIONS = _grpc_settings._GRPC_CHANNEL_OPTIONS

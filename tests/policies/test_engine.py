@@ -97,7 +97,7 @@ def test_a_policy_made_of_outputs_is_judged_in_the_update(engine: PolicyEngine, 
     updated = engine.run(program, config=EUROPE, operation="up")
     assert updated.succeeded is not is_public, updated.output
     assert ("Policy" in updated.created) is not is_public
-    assert updated.refused() == ({("security-public-buckets", "Policy")} if is_public else set())
+    assert updated.refused() == ({("security-public-access", "Policy")} if is_public else set())
 
 
 def test_a_value_unknown_at_preview_is_refused_where_the_stack_says_so(engine: PolicyEngine) -> None:
@@ -236,7 +236,11 @@ def test_tags_and_tls_are_remediated_if_the_level_is_remediate(engine: PolicyEng
         pulumi.CustomResource("azure-native:storage:StorageAccount", "account", account, protected)
 
     levels = {
-        "cost-tags": {"enforcementLevel": "remediate", "values": {"owner": "nobody", "cost-center": "4711"}},
+        "cost-tags": {
+            "enforcementLevel": "remediate",
+            "required": ["owner", "cost-center"],
+            "values": {"owner": "nobody", "cost-center": "4711"},
+        },
         "security-tls": "remediate",
     }
     run = engine.run(program, pack_config=levels, operation="up")
@@ -245,7 +249,7 @@ def test_tags_and_tls_are_remediated_if_the_level_is_remediate(engine: PolicyEng
     assert made["tags"] == {"owner": "data", "cost-center": "4711"}
     assert (made["enableHttpsTrafficOnly"], made["minimumTlsVersion"]) == (True, "TLS1_2")
     assert made["sku"] == {"name": "Standard_ZRS"}
-    without = {**levels, "cost-tags": {"enforcementLevel": "remediate"}}
+    without = {**levels, "cost-tags": {"enforcementLevel": "remediate", "required": ["cost-center"]}}
     refused = engine.run(program, pack_config=without)
     assert refused.refused() == {("cost-tags", "account")}
 

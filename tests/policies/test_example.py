@@ -17,10 +17,9 @@ pytestmark = pytest.mark.engine
 
 EXPECTED = {
     "aws": (
-        "security-public-buckets",
+        "security-public-access",
         "security-deletion-protection",
         "residency-region",
-        "cost-tags",
         "security-instance-metadata",
         "security-disk-keys",
         "security-bucket-companions",
@@ -28,9 +27,8 @@ EXPECTED = {
     "gcp": (
         "residency-region",
         "security-bucket-keys",
-        "security-public-buckets",
+        "security-public-access",
         "security-deletion-protection",
-        "cost-tags",
         "security-ingress",
     ),
 }

@@ -34,17 +34,17 @@ def test_its_date_needs_no_quotes_in_a_stack_file() -> None:
 
 def test_it_covers_its_policy_and_its_resources_only() -> None:
     exemption = Exemption.parse(DATA, "exemptions[0]")
-    assert exemption.covers("residency-region", "aws:s3/bucket:Bucket::public-maps", "region", "us-east-1")
-    assert not exemption.covers("residency-region", "aws:s3/bucket:Bucket::private", "region", "us-east-1")
-    assert not exemption.covers("security-tls", "aws:s3/bucket:Bucket::public-maps", "region", "us-east-1")
+    assert exemption.covers({"residency-region"}, "aws:s3/bucket:Bucket::public-maps", "region", "us-east-1")
+    assert not exemption.covers({"residency-region"}, "aws:s3/bucket:Bucket::private", "region", "us-east-1")
+    assert not exemption.covers({"security-tls"}, "aws:s3/bucket:Bucket::public-maps", "region", "us-east-1")
 
 
 def test_a_narrow_one_covers_its_value_only() -> None:
     narrow = Exemption.parse({**DATA, "property": "region", "got": "us-east-1"}, "exemptions[0]")
     assert narrow.is_narrow
-    assert narrow.covers("residency-region", "aws:s3/bucket:Bucket::public-maps", "region", "us-east-1")
-    assert not narrow.covers("residency-region", "aws:s3/bucket:Bucket::public-maps", "region", "us-west-2")
-    assert not narrow.covers("residency-region", "aws:s3/bucket:Bucket::public-maps", "zone", "us-east-1")
+    assert narrow.covers({"residency-region"}, "aws:s3/bucket:Bucket::public-maps", "region", "us-east-1")
+    assert not narrow.covers({"residency-region"}, "aws:s3/bucket:Bucket::public-maps", "region", "us-west-2")
+    assert not narrow.covers({"residency-region"}, "aws:s3/bucket:Bucket::public-maps", "zone", "us-east-1")
     assert not narrow.includes(Exemption.parse(DATA, "own"))
     assert Exemption.parse(DATA, "granted").includes(narrow)
 

@@ -49,20 +49,3 @@ def test_every_type_of_a_policy_exists_in_its_provider() -> None:
     patterns = {pattern for policy in POLICIES for pattern in (*policy.types, *policy.together_with)}
     unknown = {pattern for pattern in patterns if not any(fnmatchcase(each, pattern) for each in types)}
     assert {each for each in unknown if not any(fnmatchcase(each, other) for other in OTHERS)} == set()
-
-
-GRANTING_NOTHING = {
-    "aws:iam/accountPasswordPolicy:AccountPasswordPolicy",
-    "aws:iam/groupPoliciesExclusive:GroupPoliciesExclusive",
-    "aws:iam/rolePoliciesExclusive:RolePoliciesExclusive",
-    "aws:iam/userPoliciesExclusive:UserPoliciesExclusive",
-}
-"""A rule for passwords, and lists of the names of inline policies, which are separate resources."""
-
-
-def test_every_type_that_grants_by_iam_is_evaluated() -> None:
-    """`PolicyAttachment` begins in lower case in its token, unlike `RolePolicyAttachment`."""
-    (policy,) = (each for each in POLICIES if each.name == "security-iam-wildcards")
-    granting = {each for each in registered("pulumi_aws") if re.match(r"aws:iam/\w*[pP]olic", each)}
-    missed = {each for each in granting if not any(fnmatchcase(each, pattern) for pattern in policy.types)}
-    assert missed == GRANTING_NOTHING

@@ -21,11 +21,11 @@ from policies.config import EvaluatedStack as Run
 from policies.evaluation import PolicyEvaluator
 from policies.exemptions import PolicyConfigError
 from policies.policy import Resource
-from policies.residency import spot_targets
+from policies.residency import locations
 from policies.spot import fallback
 from policies.unknowns import PropertyBlock
 
-RULES = (fallback.POLICY, spot_targets.POLICY)
+RULES = (fallback.POLICY, locations.POLICY)
 PACK = ROOT / "policies"
 
 
