@@ -21,12 +21,15 @@ OTHERS = (
     "trainyard:*",
     "aws-native:*",
     "azure:*",
+    "command:*",
     # Version 2 of azure-native.
     "azure-native:documentdb:DatabaseAccount",
     "azure-native:netapp:Pool",
     "azure-native:netapp:Volume",
     # Custom resources.
     "kubernetes:compute.coreweave.com/*",
+    "kubernetes:*.fluxcd.io/*",
+    "kubernetes:argoproj.io/*",
     "kubernetes:jobset.x-k8s.io/*",
     "kubernetes:karpenter.sh/*",
     "kubernetes:*kubeflow.org/*",
