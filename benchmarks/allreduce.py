@@ -44,9 +44,7 @@ def measure() -> list[Figure]:
         found = json.loads(bench.kubectl(WHERE, "get", "networkpolicy", "team", "-o", "json"))
         about = {key: found["metadata"][key] for key in ("name", "namespace", "labels")}
         policy = json.dumps({**found, "metadata": about})
-        runtime = json.loads(
-            bench.kubectl(WHERE, "get", "clustertrainingruntime", "torch-none", "-o", "json")
-        )
+        runtime = json.loads(bench.kubectl(WHERE, "get", "clustertrainingruntime", "torch-tcp", "-o", "json"))
         [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
         [node] = job["template"]["spec"]["template"]["spec"]["containers"]
         bench.kubectl(WHERE, "apply", "-f", "-", given=json.dumps(_job(node["image"])))

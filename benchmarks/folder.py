@@ -27,7 +27,7 @@ from trainyard.jobs.manifest import manifest
 
 FILES, LINES = 5000, 40
 ROUNDS = 3
-TEAM, RUNTIME = "research", "torch-none"
+TEAM, RUNTIME = "research", "torch-tcp"
 PROGRAM = """
 import os, pathlib, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -117,7 +117,7 @@ def _ours(bench: Arena, code: Path, numbers: Iterator[int], synced: list[float])
 def _peer(bench: Arena, numbers: Iterator[int]) -> Callable[[], float]:
     def start() -> float:
         name = f"peer-{next(numbers)}"
-        asked = {"name": name, "team": TEAM, "runtime": RUNTIME, "num_nodes": 2, "accelerators_per_node": 1}
+        asked = {"name": name, "team": TEAM, "runtime": RUNTIME, "nodes": 2, "gpus": 1}
         job = parse_job({**asked, "command": ["python", "/mnt/checkpoints/baked/train.py"]})
         body = manifest(job, "run-001")
         started = time.time()

@@ -67,7 +67,7 @@ def generated(pools: int) -> dict[str, Any]:
     """Return the stack file of `aws-dev` with `pools` additional CPU pools."""
     data: dict[str, Any] = yaml.safe_load((ROOT / "stacks" / "Pulumi.aws-dev.yaml").read_text())
     more = [
-        {"name": f"cpu-{index}", "capacity": "on-demand", "num_nodes": 2, "machine": "c7i.4xlarge"}
+        {"name": f"cpu-{index}", "capacity": "on-demand", "nodes": 2, "machine": "c7i.4xlarge"}
         for index in range(pools)
     ]
     data["config"]["trainyard:stack"]["pools"] += more

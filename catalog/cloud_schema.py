@@ -78,7 +78,7 @@ class MachineFacts:
     """Total size of the local NVMe disks in GiB; None: no disks, or unknown."""
     nics: Nics | None = None
     efa: EfaLayout | None = None
-    fabric: Name = "none"
+    fabric: Name = "tcp"
     topologies: tuple[Name, ...] = ()
     """Slice shapes that a TPU machine is sold in, in chips: `4x4`."""
     architecture: Architecture = "amd64"

@@ -114,7 +114,7 @@ def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
     """Evaluate a cluster's spec as plain data: pools, queues, the stack's own job."""
     pools = {pool["name"]: pool for pool in spec.get("pools") or ()}
     for index, pool in enumerate(pools.values()):
-        if _fabric(pool) == "none":
+        if _fabric(pool) == "tcp":
             continue
         zones = pool.get("zones") or (spec.get("target") or {}).get("zones") or ()
         if len(zones) > 1:
@@ -132,14 +132,14 @@ def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Iterator[Fault]:
     job = spec.get("job")
-    if not job or (job.get("num_nodes") or 1) < 2:
+    if not job or (job.get("nodes") or 1) < 2:
         return
     teams = {team["name"]: team.get("queue") for team in spec.get("teams") or ()}
     queues = {queue["name"]: queue.get("flavors") or () for queue in spec.get("queues") or ()}
     runtime = str(job.get("runtime", ""))
     flavors = queues.get(job.get("queue") or teams.get(job.get("team")), ())
     reached = [pools[flavor["pool"]] for flavor in flavors if flavor["pool"] in pools]
-    pool = next((pool for pool in reached if _fabric(pool) != "none"), None)
+    pool = next((pool for pool in reached if _fabric(pool) != "tcp"), None)
     if pool is None:
         return
     framework, _, fabric = runtime.partition("-")
@@ -147,12 +147,12 @@ def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Ite
         got = f"{runtime} on pool {pool['name']} ({_fabric(pool)})"
         fix = "a runtime of another class leaves the fabric unused"
         yield Fault(("job", "runtime"), got, f"{framework}-{_fabric(pool)}", fix)
-    whole, asked = _count(pool), job.get("accelerators_per_node") or 1
+    whole, asked = _count(pool), job.get("gpus") or 1
     if asked < whole:
         got = f"{asked} of {whole} accelerators of pool {pool['name']}"
         allowed = f"{whole}: the fabric's devices are allocated with them"
         fix = "a pod with a fabric takes a whole node: request all accelerators, and fewer nodes"
-        yield Fault(("job", "accelerators_per_node"), got, allowed, fix)
+        yield Fault(("job", "gpus"), got, allowed, fix)
 
 
 def _missing_claims(
@@ -239,7 +239,7 @@ def machine_fabric(machine: str) -> str:
 
 
 def _fabric(pool: Mapping[str, Any]) -> str:
-    return str(pool.get("fabric") or "none")
+    return str(pool.get("fabric") or "tcp")
 
 
 def _count(pool: Mapping[str, Any]) -> int:

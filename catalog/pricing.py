@@ -13,8 +13,8 @@ from catalog.cloud_schema import Machine, PriceRow, ServiceRow, StorageRow, Traf
 from catalog.errors import UnknownNameError
 from catalog.schema import Cloud, FigureSource
 
-Capacity = Literal["system", "on-demand", "spot", "reserved"]
-"""Purchase type of a pool; a system pool is bought on demand."""
+Capacity = Literal["on-demand", "spot", "reserved"]
+"""Purchase type of a pool."""
 HOURS_PER_MONTH = 730
 """Hours of a month: 8,760 hours of a year divided by 12, as in the clouds' own calculators."""
 STALE_AFTER_DAYS = 90

@@ -119,5 +119,5 @@ def fabric(name: str, path: str = "fabric") -> Fabric:
 
 
 def fabrics() -> tuple[Fabric, ...]:
-    """Return every fabric class, `none` included."""
+    """Return every fabric class, `tcp` included."""
     return tuple(_fabrics().values())

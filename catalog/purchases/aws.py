@@ -42,9 +42,8 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
 
 def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[MachinePurchase]:
     """A spot pool of several machine types buys some of each."""
-    number = pool.get("num_nodes") or 0
-    least = pool.get("min_nodes")
-    per_zone = pool.get("capacity") == "spot" or (least is not None and least < number)
+    least, number = pools.num_nodes(pool)
+    per_zone = pool.get("capacity") == "spot" or least < number
     zones = pool.get("zones") or pools.target(stack).get("zones") or ()
     types = (pool.get("machine") or "nothing", *(pool.get("alternatives") or ()))
     bought = markets(types, zones, per_zone=per_zone)
@@ -57,11 +56,11 @@ def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[MachinePur
 
 def _storage(stack: Stack) -> Iterator[StoragePurchase]:
     region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
-    path = "target.filesystem.capacity_gib"
+    path = "target.filesystem.capacity"
     is_efs = filesystem.get("kind") == "efs"
     if filesystem:
         kind = "efs-standard" if is_efs else f"fsx-lustre-{filesystem.get('throughput')}"
-        gib = None if is_efs else filesystem.get("capacity_gib")
+        gib = None if is_efs else pools.gibibytes(filesystem.get("capacity"))
         yield StoragePurchase(name="filesystem", cloud="aws", region=region, path=path, kind=kind, gib=gib)
     yield StoragePurchase(name="object store", cloud="aws", region=region, kind="s3-standard", gib=None)
     if filesystem and _snapshot_days(stack, filesystem):

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from catalog.cost import Purchase, Stack, StoragePurchase, TargetPurchases
 from catalog.purchases import pools
 
-GIB_PER_TIB = 1024
-
 
 def _purchases(stack: Stack) -> Iterator[Purchase]:
     yield from pools.machines_of_pools(stack)
@@ -19,9 +17,8 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
             "netapp": f"netapp-{filesystem.get('service_level')}",
         }
         kind = kinds.get(str(filesystem.get("kind")), "blob-nfs-hot")
-        tib = filesystem.get("capacity_tib")
-        gib = None if tib is None else tib * GIB_PER_TIB
-        path = "target.filesystem.capacity_tib"
+        gib = pools.gibibytes(filesystem.get("capacity"))
+        path = "target.filesystem.capacity"
         yield StoragePurchase(name="filesystem", cloud="azure", region=region, path=path, kind=kind, gib=gib)
     kind = "blob-hot-zrs" if pools.target(stack).get("zones") else "blob-hot-lrs"
     yield StoragePurchase(name="object store", cloud="azure", region=region, kind=kind, gib=None)

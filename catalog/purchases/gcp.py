@@ -19,7 +19,7 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
         is_lustre = filesystem.get("kind") == "lustre"
         speed = f"managed-lustre-{filesystem.get('throughput')}"
         kind = speed if is_lustre else f"filestore-{filesystem.get('tier')}"
-        path, gib = "target.filesystem.capacity_gib", filesystem.get("capacity_gib")
+        path, gib = "target.filesystem.capacity", pools.gibibytes(filesystem.get("capacity"))
         yield StoragePurchase(name="filesystem", cloud="gcp", region=region, path=path, kind=kind, gib=gib)
     yield StoragePurchase(name="object store", cloud="gcp", region=region, kind="gcs-standard", gib=None)
     if pools.makes_cluster(stack):
@@ -27,7 +27,7 @@ def _purchases(stack: Stack) -> Iterator[Purchase]:
             name="control plane", cloud="gcp", region=region, path="target", kind="gke-cluster"
         )
     if pools.new_network(stack).get("nat"):
-        nodes = sum(pool.get("num_nodes") or 0 for _, pool in pools.pools(stack))
+        nodes = sum(pools.num_nodes(pool)[1] for _, pool in pools.pools(stack))
         number, path = min(nodes, PRICED_NAT_VMS), "target.network.nat"
         yield ServicePurchase(
             name="NAT", cloud="gcp", region=region, path=path, kind="cloud-nat-vm", number=number

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from catalog.cost import MachinePurchase, Stack
+from catalog.quantities import units
 
 Block = Mapping[str, Any]
 
@@ -14,13 +15,24 @@ def machines_of_pools(stack: Stack) -> Iterator[MachinePurchase]:
     """Yield the machines of each pool, all of one type; simulated accelerators cost nothing."""
     for path, pool in pools(stack):
         if (pool.get("accelerator") or {}).get("model") != "simulated":
-            yield machines(stack, path, pool, pool.get("machine") or "nothing", pool.get("num_nodes") or 0)
+            yield machines(stack, path, pool, pool.get("machine") or "nothing", num_nodes(pool)[1])
 
 
 def pools(stack: Stack) -> Iterator[tuple[str, Block]]:
     """Yield each pool with its path."""
     for index, pool in enumerate(stack.get("pools") or ()):
         yield f"pools[{index}]", pool
+
+
+def num_nodes(pool: Block) -> tuple[int, int]:
+    """Return the minimum and the maximum number of nodes."""
+    least, _, most = str(pool.get("nodes") or 0).rpartition("..")
+    return int(least or most), int(most)
+
+
+def gibibytes(size: object) -> int | None:
+    """Return a size of the stack file in GiB; None where it has none."""
+    return units(size, "Gi") if isinstance(size, str) else None
 
 
 def machines(stack: Stack, path: str, pool: Block, machine: str, number: int) -> MachinePurchase:

@@ -119,7 +119,7 @@ def logs_reader(team: str) -> str:
 
 
 def runtime(framework: str, fabric: str) -> str:
-    """Name of a training runtime: `torch-none`."""
+    """Name of a training runtime: `torch-tcp`."""
     return f"{framework}-{fabric}"
 
 

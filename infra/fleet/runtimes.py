@@ -1,8 +1,8 @@
-"""Compares each queue's training runtimes on its clusters, and copies to the hub those that the fleet file
+"""Compares each queue's runtimes on its clusters, and copies to the manager those that the fleet file
 names for it. A difference ends the program.
 
-Kueue sends a job to a worker with the pods that the hub made of it, and the worker's Kueue ends a job whose
-pods differ. So a runtime must be the same on all of them; one that the hub lacks is copied to it.
+Kueue sends a job to a worker with the pods of the manager, and the worker's Kueue ends a job whose
+pods differ. So a runtime must be the same on all of them; one that the manager lacks is copied to it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from infra.platform.base import metadata
 from infra.stackfile.fleet import Fleet
 
 _API, _KIND = "trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime"
-_HUB = "the hub"
-"""Name of the hub in messages and beside the workers' names, which contain no spaces."""
+_MANAGER = "the manager"
+"""Name of the manager in messages and beside the workers' names, which contain no spaces."""
 _COMPARED = ("initContainers", "containers", "tolerations")
 """Parts of a pod that Kueue compares."""
 RuntimeSpec = Mapping[str, Any]
 
 
 def runtimes(
-    fleet: Fleet, hub: Access, workers: Mapping[str, Worker], parent: pulumi.Resource
+    fleet: Fleet, manager: Access, workers: Mapping[str, Worker], parent: pulumi.Resource
 ) -> list[KubernetesObject]:
-    """Compare the clusters' runtimes; return the copies in the hub."""
-    clusters = {_HUB: hub, **{name: worker.access for name, worker in workers.items()}}
+    """Compare the clusters' runtimes; return the copies in the manager."""
+    clusters = {_MANAGER: manager, **{name: worker.access for name, worker in workers.items()}}
     specs: dict[tuple[str, str], pulumi.Output[RuntimeSpec]] = {}
     copies: dict[str, KubernetesObject] = {}
 
     def spec(cluster: str, runtime: str) -> pulumi.Output[RuntimeSpec]:
         if (cluster, runtime) not in specs:
-            prefix = "hub" if cluster == _HUB else cluster
+            prefix = "hub" if cluster == _MANAGER else cluster
             options = clusters[cluster].options(parent)
             found = ExistingObject(f"{prefix}/{runtime}", _API, _KIND, runtime, options)
             specs[cluster, runtime] = found.spec
@@ -45,8 +45,8 @@ def runtimes(
     for index, queue in enumerate(fleet.queues):
         worker_names = [worker.name for worker in fleet.workers_of(queue)]
         for position, runtime in enumerate(queue.runtimes):
-            is_copied = runtime in fleet.hub.runtimes
-            compared_clusters = worker_names if is_copied else [_HUB, *worker_names]
+            is_copied = runtime in fleet.manager.runtimes
+            compared_clusters = worker_names if is_copied else [_MANAGER, *worker_names]
             compare = spec_comparer(f"queues[{index}].runtimes[{position}]", runtime, compared_clusters)
             found_specs = (spec(cluster, runtime) for cluster in compared_clusters)
             common_spec = pulumi.Output.all(*found_specs).apply(compare)
@@ -58,7 +58,7 @@ def runtimes(
                     "metadata": metadata(runtime, labels=labels),
                     "spec": common_spec,
                 }
-                copies[runtime] = KubernetesObject(manifest, hub.options(parent), cluster="hub")
+                copies[runtime] = KubernetesObject(manifest, manager.options(parent), cluster="hub")
     return list(copies.values())
 
 

@@ -32,11 +32,11 @@ class StackOutputs:
 
 
 class Stacks:
-    """The hub's stack and the workers', by reference. A preview refuses what does not fit."""
+    """The manager's stack and the workers', by reference. A preview refuses what does not fit."""
 
     def __init__(self, fleet: Fleet, parent: pulumi.Resource) -> None:
         options = pulumi.ResourceOptions(parent=parent)
-        parts = [fleet.hub.stack, *(worker.stack for worker in fleet.workers)]
+        parts = [fleet.manager.stack, *(worker.stack for worker in fleet.workers)]
         references = [pulumi.StackReference(part, stack_name=part, opts=options) for part in parts]
         facts = [_facts(each) for each in references]
 
@@ -53,7 +53,7 @@ class Stacks:
             StackOutputs(_once(fits, each.get_output("kubeconfig")), known)
             for each, known in zip(references, facts, strict=True)
         ]
-        self.hub = outputs[0]
+        self.manager = outputs[0]
         self.workers = {worker.name: each for worker, each in zip(fleet.workers, outputs[1:], strict=True)}
 
 
@@ -67,9 +67,9 @@ def _facts(reference: pulumi.StackReference) -> pulumi.Output[Facts]:
     return found.apply(lambda facts: {**facts, "queues": team_queues.read(facts["queues"])})
 
 
-def faults(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[Finding]:
+def faults(fleet: Fleet, manager: Facts, workers: Mapping[str, Facts]) -> Iterator[Finding]:
     """Yield each difference between the stacks and the fleet's file."""
-    absent = list(_absent(fleet, hub, workers))
+    absent = list(_absent(fleet, manager, workers))
     if absent:
         yield from absent
         return
@@ -78,17 +78,22 @@ def faults(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[F
         if place and place.lower() != worker.place.name.lower():
             fix = "write the stack's location, or use another stack"
             yield ("workers", index, "place"), worker.place.name, f"{place}, the stack's location", fix
-    for index, runtime in enumerate(fleet.hub.runtimes):
-        if _has_runtime(hub, runtime):
-            allowed = "a runtime that the hub's stack lacks"
-            yield ("hub", "runtimes", index), repr(runtime), allowed, "remove it: jobs use the hub's runtime"
+    for index, runtime in enumerate(fleet.manager.runtimes):
+        if _has_runtime(manager, runtime):
+            allowed = "a runtime that the manager's stack lacks"
+            yield (
+                ("manager", "runtimes", index),
+                repr(runtime),
+                allowed,
+                "remove it: jobs use the manager's runtime",
+            )
     for index, queue in enumerate(fleet.queues):
-        for path, got, allowed, fix in _faults_of(fleet, queue, hub, workers):
+        for path, got, allowed, fix in _faults_of(fleet, queue, manager, workers):
             yield ("queues", index, *path), got, allowed, fix
 
 
-def _absent(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[Finding]:
-    parts: list[tuple[KeyPath, str, Facts]] = [(("hub", "stack"), fleet.hub.stack, hub)]
+def _absent(fleet: Fleet, manager: Facts, workers: Mapping[str, Facts]) -> Iterator[Finding]:
+    parts: list[tuple[KeyPath, str, Facts]] = [(("manager", "stack"), fleet.manager.stack, manager)]
     parts += [(("workers", i, "stack"), w.stack, workers[w.name]) for i, w in enumerate(fleet.workers)]
     for path, stack, facts in parts:
         missing = next((name for name in ("queues", "place") if facts[name] is None), "")
@@ -98,22 +103,22 @@ def _absent(fleet: Fleet, hub: Facts, workers: Mapping[str, Facts]) -> Iterator[
 
 
 def _faults_of(
-    fleet: Fleet, queue: DispatchSpec, hub: Facts, workers: Mapping[str, Facts]
+    fleet: Fleet, queue: DispatchSpec, manager: Facts, workers: Mapping[str, Facts]
 ) -> Iterator[Finding]:
     used = {worker.name: workers[worker.name] for worker in fleet.workers_of(queue)}
     for position, team in enumerate(queue.teams):
-        for name, facts in (("the hub", hub), *used.items()):
+        for name, facts in (("the manager", manager), *used.items()):
             if team not in facts["queues"]:
                 yield unknown(("teams", position), team, facts["queues"], f"a team of {name}'s stack")
-    for name, facts in (("the hub", hub), *used.items()):
-        if queue.name in _taken(facts, includes_cluster_queues=facts is hub):
+    for name, facts in (("the manager", manager), *used.items()):
+        if queue.name in _taken(facts, includes_cluster_queues=facts is manager):
             allowed = f"a name that no queue of {name} has"
             yield ("name",), repr(queue.name), allowed, "rename the fleet's queue"
     for position, runtime in enumerate(queue.runtimes):
         lacking = [name for name, facts in used.items() if not _has_runtime(facts, runtime)]
-        if not _has_runtime(hub, runtime) and runtime not in fleet.hub.runtimes:
-            fix = "name it under hub.runtimes: the hub gets a copy"
-            yield ("runtimes", position), repr(runtime), "a runtime that the hub has", fix
+        if not _has_runtime(manager, runtime) and runtime not in fleet.manager.runtimes:
+            fix = "name it under manager.runtimes: the manager gets a copy"
+            yield ("runtimes", position), repr(runtime), "a runtime that the manager has", fix
         if lacking:
             fix = "leave these workers out of the queue, or use a runtime that all of them have"
             got = f"{runtime!r}, not on {', '.join(lacking)}"

@@ -1,4 +1,4 @@
-"""Declares the fleet's objects on a worker: the hub's service account and role, and local queues."""
+"""Declares the fleet's objects on a worker: the manager's service account and role, and local queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEEN: Sequence[tuple[str, str, Sequence[str]]] = (
     ("jobset.x-k8s.io", "jobsets", ("watch",)),
     ("kubeflow.org", "mpijobs", ("watch",)),
 )
-"""API group, resource and verbs in all namespaces: jobs are visible to the hub, contents of pods are not."""
+"""API group, resource and verbs in all namespaces: the manager sees jobs, contents of pods are not."""
 _SENT: Sequence[tuple[str, str, Sequence[str]]] = (
     (KUEUE, "workloads", ("create", "delete", "get", "update")),
     (KUEUE, "workloads/status", ("get", "patch", "update")),
@@ -36,7 +36,7 @@ _SENT: Sequence[tuple[str, str, Sequence[str]]] = (
 
 
 class Worker(pulumi.ComponentResource):
-    """The fleet's objects on one worker; `ready` has those that the hub's token, or a job, needs there."""
+    """The fleet's objects on one worker; `ready` has what the manager's token, or a job, needs there."""
 
     def __init__(self, fleet: Fleet, worker: WorkerSpec, stacks: Stacks, parent: pulumi.Resource) -> None:
         queues = fleet.queues_on(worker)
@@ -53,7 +53,7 @@ class Worker(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _account(self, teams: Sequence[str]) -> list[KubernetesObject]:
-        """Make the hub's service account: it lists jobs, and creates jobs in the teams' namespaces."""
+        """Make the manager's service account: it lists jobs, and creates jobs in the teams' namespaces."""
         namespace, name = self.account["namespace"], self.account["name"]
         restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
         home = self._add({**_core("Namespace"), "metadata": metadata(namespace, labels=restricted)})
@@ -90,7 +90,7 @@ class Worker(pulumi.ComponentResource):
 
 
 def local_queue(name: str, team: str, cluster_queue: pulumi.Input[str]) -> Manifest:
-    """Return a team's local queue of the fleet: of the same name in the hub and on the workers."""
+    """Return a team's local queue of the fleet: of the same name in the manager and on the workers."""
     return {
         "apiVersion": f"{KUEUE}/v1beta2",
         "kind": "LocalQueue",

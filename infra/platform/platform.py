@@ -16,7 +16,7 @@ from infra.platform.jobs.topologies import Topologies, topologies_of
 from infra.platform.namespaces import Namespaces
 from infra.platform.node_software.device_plugins import DevicePlugins
 from infra.platform.node_software.node_software import NodeSoftware
-from infra.platform.operators import autoscaler, jobset, kueue, legacy_v1, mpi, trainer
+from infra.platform.operators import autoscaler, jobset, kueue, mpi, trainer, training_operator
 from infra.platform.operators.autoscaler import Autoscaler
 from infra.platform.operators.operator import DefinitionsLayer, Operator, OperatorPlan
 from infra.platform.storage.datasets import Datasets
@@ -37,7 +37,7 @@ PLANS: Mapping[str, Callable[[PlatformContext], OperatorPlan]] = {
     "trainer": trainer.plan,
     "mpi": mpi.plan,
     "kueue": kueue.plan,
-    "legacy_v1": legacy_v1.plan,
+    "training_operator": training_operator.plan,
 }
 
 
@@ -123,7 +123,9 @@ class Platform(pulumi.ComponentResource):
 def _installed(spec: OperatorsSpec) -> list[str]:
     """Name the operators that we install; an existing one is not changed."""
     modes = {name: getattr(spec, name) for name in PLANS}
-    return [name for name, mode in modes.items() if mode == "install" or mode is True]
+    return [
+        name for name, mode in modes.items() if mode == "install" or (name == "training_operator" and mode)
+    ]
 
 
 def _ready(operators: Mapping[str, Operator], name: str) -> list[pulumi.Resource]:

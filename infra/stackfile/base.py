@@ -18,7 +18,9 @@ from pydantic import (
     GetJsonSchemaHandler,
     Strict,
 )
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from catalog.quantities import DURATION, SIZE, units
 
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _MAX_NAME = 40
@@ -28,7 +30,12 @@ _MAX_NAME = 40
 class Spec(BaseModel):
     """Base of the models of user input: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, serialize_by_alias=True)
+
+    @classmethod
+    def key_of(cls, field: str) -> str:
+        """Return the key by which users write a field; a field with a unit in its name has another."""
+        return cls.model_fields[field].alias or field
 
 
 def wrong(kind: str, allowed: str, fix: str, *below: str) -> PydanticCustomError:
@@ -133,6 +140,47 @@ Boolean = Annotated[bool, Strict()]
 Cidr = Annotated[IPv4Network, BeforeValidator(_ipv4_network)]
 Positive = Annotated[Integer, Field(ge=1)]
 NonNegative = Annotated[Integer, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Text with a unit, as Kubernetes writes sizes and durations, read as a whole number of `unit`s."""
+
+    unit: str
+    """`Gi` or `Ti`; `s`, `m` or `h`."""
+    least: int = 1
+    most: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:  # noqa: ANN401
+        """Read text, and write it back with the unit."""
+        as_text = core_schema.plain_serializer_function_ser_schema(self.write)
+        return core_schema.no_info_plain_validator_function(self.read, serialization=as_text)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Name the form; bounds are in our error."""
+        return {"type": "string", "pattern": f"^{SIZE if self.unit[-1] == 'i' else DURATION}$"}
+
+    def write(self, number: int) -> str:
+        """Return so many units as text."""
+        return f"{number}{self.unit}"
+
+    def read(self, value: object) -> int:
+        """Return the number of units of what the user wrote."""
+        most = f"to {self.write(self.most)}" if self.most else "or more"
+        allowed = f"{'a size' if self.unit[-1] == 'i' else 'a duration'}, {self.write(self.least)} {most}"
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise wrong("quantity", allowed, f"write its unit, such as {self.write(value)}")
+        try:
+            number = units(str(value), self.unit)
+        except ValueError as error:
+            raise wrong("quantity", allowed, str(error)) from None
+        if self.least <= number <= (self.most or number):
+            return number
+        raise wrong("quantity", allowed, "raise it" if number < self.least else "lower it")
+
+
+Gibibytes = Annotated[int, Quantity("Gi")]
+Tebibytes = Annotated[int, Quantity("Ti")]
 
 
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|\+00:00| \+0000 UTC)"

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from catalog import Cloud
-from infra.stackfile.base import Boolean, Name, Positive, Spec, wrong
+from infra.stackfile.base import Boolean, Gibibytes, Name, Spec, wrong
 
 SCHEMES: dict[str, Cloud] = {"s3": "aws", "gs": "gcp", "az": "azure"}
 """URL scheme of a source → cloud that the source's region belongs to."""
@@ -61,7 +61,9 @@ class DatasetSpec(Spec):
     digest: Annotated[str, AfterValidator(_digest)] = Field(
         description="sha256:… of the contents, or etag:… of the object store's listing"
     )
-    size_gib: Positive = Field(description="size in GiB; the copy is refused if the source is larger")
+    size_gib: Gibibytes = Field(
+        alias="size", description="its size; the copy is refused if the source is larger"
+    )
     region: str | None = Field(
         default=None, description="region of the source in its cloud, for the cost of egress"
     )

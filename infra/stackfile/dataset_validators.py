@@ -101,9 +101,9 @@ def datasets_fit(
     claimed = storage.checkpoints.size_gib * len(teams)
     total = sum(dataset.size_gib for dataset in datasets)
     if capacity is not None and claimed <= capacity < claimed + total:
-        got = f"{total} GiB, besides {claimed} GiB for the teams"
+        got = f"{total}Gi, besides {claimed}Gi for the teams"
         fix = "lower the teams' claims, or buy a larger filesystem"
-        yield ("datasets",), got, f"{capacity} GiB in total: the filesystem's capacity", fix
+        yield ("datasets",), got, f"{capacity}Gi in total: the filesystem's capacity", fix
 
 
 def readers_are_teams_of_the_stack(datasets: Datasets, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:

@@ -7,9 +7,11 @@ from typing import Annotated
 import catalog
 from infra.stackfile.base import one_of
 
-ANY_FABRIC = "any"
+RDMA = "rdma"
 """Value in a job's needs for any class that is not plain TCP."""
-PLAIN_FABRICS = frozenset({"none", "rocm"})
+PLAIN = "tcp"
+"""Class of plain TCP between pods."""
+PLAIN_FABRICS = frozenset({PLAIN, "rocm"})
 """Fabric classes with plain TCP between pods."""
 
 
@@ -18,8 +20,8 @@ def _classes() -> list[str]:
 
 
 FabricClass = Annotated[str, one_of(_classes)]
-"""A class of the catalogue; `none` is plain TCP between pods.
+"""A class of the catalogue; `tcp` is plain TCP between pods.
 
 There is one training runtime per class, because a class fixes resource names, environment and volumes.
 """
-NeededFabric = Annotated[str, one_of(lambda: [*_classes(), ANY_FABRIC])]
+NeededFabric = Annotated[str, one_of(lambda: [*_classes(), RDMA])]

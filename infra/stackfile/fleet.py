@@ -1,4 +1,4 @@
-"""The model of a fleet file: a hub, its workers, credentials, queues and dispatch."""
+"""The model of a fleet file: a manager, its workers, credentials, queues and dispatch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 import catalog
-from infra.stackfile.base import Name, NonNegative, Positive, Spec, matching, one_of
+from infra.stackfile.base import Name, NonNegative, Positive, Quantity, Spec, matching, one_of
 
 DAY = 24 * 3600
 
@@ -35,7 +35,7 @@ Endpoint = Annotated[
         "endpoint",
         r"https://[^/\s]+",
         "an https URL without a path",
-        "write the URL at which the hub's pods reach the API server",
+        "write the URL at which the manager's pods reach the API server",
     ),
 ]
 CloudName = Annotated[str, one_of(catalog.clouds)]
@@ -64,33 +64,37 @@ class LocationSpec(Spec):
         return catalog.is_country_within(self.country or "", pattern)
 
 
-class HubSpec(Spec):
+class ManagerSpec(Spec):
     """The cluster that jobs are submitted to."""
 
-    stack: StackReference = Field(description="name of the hub's stack")
+    stack: StackReference = Field(description="name of the manager's stack")
     runtimes: tuple[Name, ...] = Field(
-        default=(), description="training runtimes that the hub lacks and that are copied from the workers"
+        default=(),
+        description="training runtimes that the manager lacks and that are copied from the workers",
     )
 
 
 class WorkerSpec(Spec):
     """A cluster that jobs are dispatched to."""
 
-    name: Name = Field(description="name of the worker in the hub")
+    name: Name = Field(description="name of the worker in the manager")
     stack: StackReference = Field(description="name of the worker's stack")
     place: LocationSpec = Field(description="location of the worker: {cloud, region} or {country}")
     endpoint: Endpoint | None = Field(
         default=None,
-        description="URL of the worker's API server as seen from the hub; default: the one in the worker's"
+        description="URL of the worker's API server as the manager sees it; default: the one in the worker's"
         " kubeconfig",
     )
 
 
 class CredentialsSpec(Spec):
-    """The tokens with which the hub authenticates to the workers."""
+    """The tokens with which the manager authenticates to the workers."""
 
-    lifetime_seconds: Annotated[Positive, Field(ge=600)] = Field(
-        default=DAY, description="requested lifetime of a token in seconds; it is renewed after half of that"
+    lifetime_seconds: Annotated[int, Quantity("s", 600)] = Field(
+        default=DAY,
+        alias="lifetime",
+        json_schema_extra={"default": "24h"},
+        description="requested lifetime of a token; it is renewed after half of that",
     )
     serial: NonNegative = Field(
         default=0, description="serial number of the tokens; changing it renews all of them"
@@ -98,9 +102,9 @@ class CredentialsSpec(Spec):
 
 
 class DispatchSpec(Spec):
-    """A queue of the hub whose jobs run on workers."""
+    """A queue of the manager whose jobs run on workers."""
 
-    name: Name = Field(description="name of the queue, the same in the hub and on the workers")
+    name: Name = Field(description="name of the queue, the same in the manager and on the workers")
     teams: tuple[Name, ...] = Field(
         min_length=1, description="teams that may use the queue; each worker's stack must declare them"
     )
@@ -132,14 +136,14 @@ class DispatchSpec(Spec):
 
 
 class Fleet(Spec):
-    """A hub and its workers, as declared under `trainyard:fleet` of a stack file."""
+    """A manager and its workers, as declared under `trainyard:fleet` of a stack file."""
 
     schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
     name: Name = Field(description="name of the fleet and of its service account on the workers")
-    hub: HubSpec = Field(description="the cluster that jobs are submitted to")
+    manager: ManagerSpec = Field(description="the cluster that jobs are submitted to")
     workers: tuple[WorkerSpec, ...] = Field(min_length=1, description="clusters that jobs are dispatched to")
     credentials: CredentialsSpec = Field(
-        default=CredentialsSpec(), description="tokens with which the hub authenticates to the workers"
+        default=CredentialsSpec(), description="tokens with which the manager authenticates to the workers"
     )
     queues: tuple[DispatchSpec, ...] = Field(min_length=1, description="queues whose jobs run on workers")
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import catalog
 from infra.stackfile.finding import Checks, Finding, unknown
-from infra.stackfile.fleet import DispatchSpec, HubSpec, LocationSpec, WorkerSpec
+from infra.stackfile.fleet import DispatchSpec, LocationSpec, ManagerSpec, WorkerSpec
 
 Workers = tuple[WorkerSpec, ...]
 Queues = tuple[DispatchSpec, ...]
 
 
 def workers_and_queues_have_unique_names(workers: Workers, queues: Queues) -> Iterator[Finding]:
-    """Workers and queues both become objects of the hub."""
+    """Workers and queues both become objects of the manager."""
     sections = {"workers": [worker.name for worker in workers], "queues": [queue.name for queue in queues]}
     for section, names in sections.items():
         for index, name in enumerate(names):
@@ -23,7 +23,7 @@ def workers_and_queues_have_unique_names(workers: Workers, queues: Queues) -> It
 
 
 def no_worker_is_named_hub(workers: Workers) -> Iterator[Finding]:
-    """The hub's own resources have this prefix, and resource names are unique in a stack."""
+    """The manager's own resources have this prefix, and resource names are unique in a stack."""
     for index, worker in enumerate(workers):
         if worker.name == "hub":
             allowed = "a name other than hub, which is reserved"
@@ -31,9 +31,9 @@ def no_worker_is_named_hub(workers: Workers) -> Iterator[Finding]:
             yield ("workers", index, "name"), repr(worker.name), allowed, fix
 
 
-def a_stack_has_one_part(hub: HubSpec, workers: Workers) -> Iterator[Finding]:
+def a_stack_has_one_part(manager: ManagerSpec, workers: Workers) -> Iterator[Finding]:
     """Kueue sends no job to itself, and a worker that exists twice would be asked twice."""
-    seen = {hub.stack: "the hub"}
+    seen = {manager.stack: "the manager"}
     for index, worker in enumerate(workers):
         if worker.stack in seen:
             got = f"{worker.stack!r}, which is {seen[worker.stack]}"
@@ -99,12 +99,12 @@ def jobs_go_where_their_data_may_be(workers: Workers, queues: Queues) -> Iterato
             yield ("queues", index, "residency"), got, allowed, "add an existing worker"
 
 
-def the_hub_has_what_jobs_use(hub: HubSpec, queues: Queues) -> Iterator[Finding]:
+def the_manager_has_what_jobs_use(manager: ManagerSpec, queues: Queues) -> Iterator[Finding]:
     """A runtime is copied from a worker of the queue that uses it."""
     used = sorted({runtime for queue in queues for runtime in queue.runtimes})
-    for index, runtime in enumerate(hub.runtimes):
+    for index, runtime in enumerate(manager.runtimes):
         if runtime not in used:
-            yield unknown(("hub", "runtimes", index), runtime, used, "a runtime of the queues' jobs")
+            yield unknown(("manager", "runtimes", index), runtime, used, "a runtime of the queues' jobs")
 
 
 CHECKS = Checks(__name__)

@@ -7,16 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from pydantic import Field
-
-from infra.stackfile.base import Positive
+from infra.stackfile.base import Quantity
 
 LASTING_SECONDS = 300
 """Grace on nodes that no cloud preempts: maximum wait of drains and of preemptions by the queue. It is
 below the limits of the clouds' own drains: EKS 15 min (managed node groups, update behavior), AKS 30 min
 (node drain timeout), GKE 60 min (surge upgrades), Cluster Autoscaler 10 min
 (max-graceful-termination-sec)."""
-GraceSeconds = Annotated[Positive, Field(ge=10, le=3600)]
+GraceSeconds = Annotated[int, Quantity("s", 10, 3600)]
 
 
 def runtime_grace_seconds(runtime: str, notices: Iterable[int | None], asked: Mapping[str, int]) -> int:
@@ -28,7 +26,7 @@ def runtime_grace_seconds(runtime: str, notices: Iterable[int | None], asked: Ma
     that was cut off was never committed. The shortest would cut off every drain and preemption elsewhere.
 
     Args:
-        runtime: its name, such as `torch-none`.
+        runtime: its name, such as `torch-tcp`.
         notices: seconds of preemption notice of each pool that has the runtime; None for pools not on spot.
         asked: what the stack sets, runtime to seconds.
     """

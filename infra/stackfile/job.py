@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from infra.stackfile.base import Name, NonNegative, Positive, Spec, matching
+from infra.stackfile.base import Gibibytes, Name, NonNegative, Positive, Quantity, Spec, matching
 from infra.stackfile.fabric import NeededFabric
 from infra.stackfile.grace import GraceSeconds
 from infra.stackfile.images import PinnedImage
@@ -82,10 +82,11 @@ class InterruptionSpec(Spec):
     """A simulated spot preemption of one of the job's nodes."""
 
     at_step: Positive = Field(description="optimizer step at which the preemption starts")
-    notice_seconds: Annotated[NonNegative, Field(le=600)] = Field(
+    notice_seconds: Annotated[int, Quantity("s", 0, 600)] = Field(
         default=30,
-        description="seconds from the notice to the node's termination; 0: the node is killed without a"
-        " notice",
+        alias="notice",
+        json_schema_extra={"default": "30s"},
+        description="time from the notice to the node's termination; 0s: the node is killed without a notice",
     )
 
 
@@ -95,11 +96,11 @@ class NeedsSpec(Spec):
     accelerator: Name | None = Field(
         default=None, description="model of the accelerator, such as h200; default: any"
     )
-    memory_gib: Positive | None = Field(
-        default=None, description="minimum memory of each accelerator, in GiB"
+    memory_gib: Gibibytes | None = Field(
+        default=None, alias="memory", description="minimum memory of each accelerator"
     )
     fabric: NeededFabric | None = Field(
-        default=None, description="fabric class; `any`: every class but plain TCP"
+        default=None, description="fabric class; `rdma`: any class but plain TCP"
     )
     framework: Literal["torch", "mpi"] = Field(
         default="torch", description="launcher of the ranks: torchrun or MPI"
@@ -123,13 +124,14 @@ class JobSpec(Spec):
         description="one of the team's queues; default: the team's `queue`, or one that satisfies `needs`",
     )
     num_nodes: Annotated[Positive, Field(le=5000)] = Field(
-        default=1, description="number of nodes, with one pod each"
+        default=1, alias="nodes", description="number of nodes, with one pod each"
     )
     accelerators_per_node: Annotated[Positive, Field(le=16)] = Field(
-        default=1, description="number of accelerators on each node"
+        default=1, alias="gpus", description="number of accelerators on each node"
     )
     processes_per_node: Annotated[Positive, Field(le=64)] | None = Field(
         default=None,
+        alias="ranks_per_node",
         description="number of ranks on each node; default: one per accelerator for a command that begins"
         " with python, else 1",
     )
@@ -137,14 +139,16 @@ class JobSpec(Spec):
         default=None,
         description="CPU request on each node; default: the requested accelerators' share of the node",
     )
-    memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
+    memory_gib: Annotated[int, Quantity("Gi", 1, 65536)] | None = Field(
         default=None,
-        description="memory request and limit on each node, in GiB; default: the requested accelerators'"
+        alias="memory",
+        description="memory request and limit on each node; default: the requested accelerators'"
         " share of the node, without a limit",
     )
-    shared_memory_gib: Annotated[Positive, Field(le=65536)] | None = Field(
+    shared_memory_gib: Annotated[int, Quantity("Gi", 1, 65536)] | None = Field(
         default=None,
-        description="size of /dev/shm in GiB, which counts as memory of the pod; default: 64 MiB",
+        alias="shared_memory",
+        description="size of /dev/shm, which counts as memory of the pod; default: 64Mi",
     )
     priority: Name = Field(default="normal", description="one of the stack's priorities")
     image: PinnedImage | None = Field(
@@ -162,7 +166,9 @@ class JobSpec(Spec):
         description="for `trainyard run`: files of the code folder to include though git does not track"
         " them, as names, folders or patterns",
     )
-    environment: dict[Variable, str] = Field(default={}, description="environment variables; never secrets")
+    environment: dict[Variable, str] = Field(
+        default={}, alias="env", description="environment variables; never secrets"
+    )
     secrets: tuple[SecretSpec, ...] = Field(default=(), description="keys of existing Secrets")
     datasets: tuple[Name, ...] = Field(
         default=(),
@@ -172,16 +178,19 @@ class JobSpec(Spec):
     ports: dict[Name, Port] = Field(
         default={}, description="TCP ports that the first node serves, by name, such as tensorboard: 6006"
     )
-    time_limit_minutes: Annotated[Positive, Field(le=527040)] | None = Field(
-        default=None, description="maximum run time in minutes, without time in the queue; default: no limit"
+    time_limit_minutes: Annotated[int, Quantity("m", 1, 527040)] | None = Field(
+        default=None,
+        alias="time_limit",
+        description="maximum run time, without time in the queue; default: no limit",
     )
     restarts: Annotated[NonNegative, Field(le=1000)] | None = Field(
         default=None,
         description="maximum number of in-place restarts of a node's ranks after one fails; default: 3",
     )
-    hold_on_failure_minutes: Annotated[Positive, Field(le=1440)] | None = Field(
+    hold_on_failure_minutes: Annotated[int, Quantity("m", 1, 1440)] | None = Field(
         default=None,
-        description="minutes that the pods of a failed job are retained for `trainyard shell`; default: none",
+        alias="hold_on_failure",
+        description="time that the pods of a failed job are retained for `trainyard shell`; default: none",
     )
     module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
         default="trainyard_train.train", description="Python module that each rank runs"
@@ -195,7 +204,8 @@ class JobSpec(Spec):
     )
     grace_seconds: GraceSeconds | None = Field(
         default=None,
-        description="seconds after SIGTERM in which the job must exit; default: the grace period of its pods",
+        alias="grace",
+        description="time after SIGTERM in which the job must exit; default: the grace period of its pods",
     )
     interruptions: tuple[InterruptionSpec, ...] = Field(
         default=(), description="spot preemptions that `trainyard up` simulates to test recovery"

@@ -117,7 +117,7 @@ def in_process_restarts_need_the_agent(
     """A command that starts once per node restarts ranks itself."""
     if command and restarts is not None and processes_per_node is None and not starts_by_rank(command):
         allowed = "only for commands that begin with python, and configs"
-        yield ("restarts",), str(restarts), allowed, f"give it to {command[0]}, or set processes_per_node"
+        yield ("restarts",), str(restarts), allowed, f"give it to {command[0]}, or set ranks_per_node"
 
 
 def mpi_jobs_run_in_the_runtimes_image(
@@ -135,10 +135,10 @@ def variables_are_free_to_set(environment: Mapping[str, str]) -> Iterator[Findin
     for name in environment:
         if _RANKS.fullmatch(name) or name.startswith(_OURS):
             allowed = "variables that neither the launcher nor the runtime sets"
-            yield ("environment", name), "a variable of the launcher", allowed, "remove it"
+            yield ("env", name), "a variable of the launcher", allowed, "remove it"
         elif name in names.DEVICE_VARIABLES:
             allowed = "a variable that the API server admits"
-            yield ("environment", name), name, allowed, "remove it: accelerators_per_node sets the number"
+            yield ("env", name), name, allowed, "remove it: `gpus` sets the number"
 
 
 def nothing_secret_is_written_out(environment: Mapping[str, str], command: Command) -> Iterator[Finding]:
@@ -147,7 +147,7 @@ def nothing_secret_is_written_out(environment: Mapping[str, str], command: Comma
     for name, value in environment.items():
         if (_SECRET_NAME.search(name) and value) or _SECRET_VALUE.search(value):
             fix = f"put it into a Secret, and name that: secrets: [{{secret: …, key: …, variable: {name}}}]"
-            yield ("environment", name), "a value that looks like a secret (not shown)", allowed, fix
+            yield ("env", name), "a value that looks like a secret (not shown)", allowed, fix
     for index, word in enumerate(command or ()):
         if _SECRET_VALUE.search(word):
             fix = "let the program read it from a variable, and set that by `secrets`"
@@ -208,8 +208,8 @@ def shared_memory_is_a_part_of_the_memory(
 ) -> Iterator[Finding]:
     """Data in /dev/shm count as memory of the pod."""
     if memory_gib and shared_memory_gib and shared_memory_gib > memory_gib:
-        allowed = f"no more than memory_gib, {memory_gib}"
-        yield ("shared_memory_gib",), str(shared_memory_gib), allowed, "lower it, or raise memory_gib"
+        allowed = f"no more than `memory`, {memory_gib}Gi"
+        yield ("shared_memory",), f"{shared_memory_gib}Gi", allowed, "lower it, or raise `memory`"
 
 
 CHECKS = Checks(__name__)

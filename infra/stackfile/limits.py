@@ -70,9 +70,7 @@ def _pools_of(
 ) -> list[NodePoolSpec]:
     """Pools of its queues, and those for work beside the jobs with accelerators."""
     named = {flavor.pool for queue in queues if queue.name in team.queues for flavor in queue.flavors}
-    return [
-        pool for pool in pools if pool.name in named or (not pool.accelerator and pool.capacity != "system")
-    ]
+    return [pool for pool in pools if pool.name in named or (not pool.accelerator and not pool.is_system)]
 
 
 def _machines(pool: NodePoolSpec) -> tuple[int, int]:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 import catalog
 from catalog import Architecture, EfaLayout, Machine, Nics
-from infra.stackfile.base import Boolean, Name, NonNegative, Positive, Spec, one_of, wrong
-from infra.stackfile.fabric import FabricClass
+from infra.stackfile.base import Boolean, Gibibytes, Name, NonNegative, Positive, Spec, one_of, wrong
+from infra.stackfile.fabric import PLAIN, FabricClass
 
 EFA = "vpc.amazonaws.com/efa"
 AcceleratorModel = Annotated[
@@ -59,14 +59,14 @@ class MachineSpec(Spec):
     """Properties of a machine type; in this stack they replace the catalogue's."""
 
     vcpus: Positive = Field(description="number of vCPUs")
-    memory_gib: Positive = Field(description="memory in GiB")
+    memory_gib: Gibibytes = Field(alias="memory", description="memory")
     accelerator: MachineAcceleratorSpec | None = Field(
         default=None, description="accelerators; default: none"
     )
-    fabric: FabricClass = Field(default="none", description="fabric class, as in the catalogue")
+    fabric: FabricClass = Field(default="tcp", description="fabric class, as in the catalogue")
     architecture: Architecture = Field(default="amd64", description="CPU architecture")
-    local_nvme_gib: Positive | None = Field(
-        default=None, description="total size of the local NVMe disks in GiB; default: none"
+    local_nvme_gib: Gibibytes | None = Field(
+        default=None, alias="local_nvme", description="total size of the local NVMe disks; default: none"
     )
     nics: NicsSpec | None = Field(default=None, description="NICs")
     efa: EfaSpec | None = Field(default=None, description="EC2: EFA interfaces")
@@ -85,13 +85,13 @@ class MachineSpec(Spec):
         """A class gives pods the NICs of such machines, and the resource of their accelerators."""
         fabric = catalog.fabric(self.fabric)
         if self.accelerator is None:
-            if self.fabric != "none":
-                raise wrong("machine_fabric", "none on a machine without accelerators", "remove it", "fabric")
+            if self.fabric != PLAIN:
+                raise wrong("machine_fabric", "tcp on a machine without accelerators", "remove it", "fabric")
             return self
         resource = catalog.accelerator(self.accelerator.model).resource
-        if fabric.name != "none" and fabric.accelerator_resource != resource:
+        if fabric.name != PLAIN and fabric.accelerator_resource != resource:
             allowed = f"a class of machines with {resource}"
-            raise wrong("machine_fabric", allowed, "name such a class, or none", "fabric")
+            raise wrong("machine_fabric", allowed, "name such a class, or tcp", "fabric")
         asked = fabric.resources.get(EFA, fabric.claim.count if fabric.claim and "efa" in fabric.name else 0)
         if asked and (self.efa is None or self.efa.interfaces != asked):
             allowed = f"`efa:` with {asked} interfaces: as many as pods on {fabric.name} request"

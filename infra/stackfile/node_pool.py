@@ -4,24 +4,29 @@ provisioning of a node pool.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
+    PlainSerializer,
+    PlainValidator,
     PrivateAttr,
     ValidationInfo,
+    WithJsonSchema,
     model_validator,
 )
 
 import catalog
 from catalog import Architecture, Machine, find_machine, find_rack
-from infra.stackfile.base import Name, NonNegative, Positive, Spec, Time, matching
+from infra.stackfile.base import Name, Positive, Quantity, Spec, Time, matching, wrong
 from infra.stackfile.fabric import FabricClass
 
-Capacity = Literal["system", "on-demand", "spot", "reserved"]
-Provisioning = Literal["flex-start", "queued"]
+Capacity = Literal["on-demand", "spot", "reserved"]
+Provisioning = Literal["node-by-node", "all-at-once"]
 MAX_RUN_HOURS = 168
 """Maximum lifetime of a node from Google Cloud's Dynamic Workload Scheduler: seven days."""
 Reason = Annotated[
@@ -36,6 +41,51 @@ class AcceleratorSpec(Spec):
 
     model: Name = Field(description="model of the accelerator; `simulated` on the local target")
     count: Annotated[Positive, Field(le=16)] = Field(description="accelerators per node")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Number of a pool's nodes: `most`, and `least` where the pool is autoscaled."""
+
+    most: int
+    least: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.most) if self.least is None else f"{self.least}..{self.most}"
+
+
+MAX_NODES = 5000
+RANGE = r"^[0-9]+\.\.[0-9]+$"
+"""Pattern of the sizes of an autoscaled pool."""
+
+
+def _nodes(value: object) -> object:
+    """Read `4` and `0..4`."""
+    written = re.fullmatch(r"([0-9]{1,4})\.\.([0-9]{1,4})", value) if isinstance(value, str) else None
+    least, most = map(int, written.groups()) if written else (None, value)
+    if isinstance(value, Nodes):
+        return value
+    if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MAX_NODES:
+        allowed = f"a number of nodes, 1 to {MAX_NODES}, or a range such as 0..4"
+        raise wrong("nodes", allowed, "write 4, or 0..4 for an autoscaled pool")
+    if least is not None and least > most:
+        raise wrong("nodes", "the minimum first, then the maximum", f"write {most}..{least}")
+    return Nodes(most, least)
+
+
+NodeRange = Annotated[
+    Nodes,
+    PlainValidator(_nodes),
+    PlainSerializer(lambda value: value.most if value.least is None else str(value)),
+    WithJsonSchema(
+        {
+            "oneOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_NODES},
+                {"type": "string", "pattern": RANGE},
+            ]
+        }
+    ),
+]
 
 
 class ReservationSpec(Spec):
@@ -67,27 +117,23 @@ def _moment(text: str | None) -> datetime:
 class NodePoolSpec(Spec):
     """A group of identical nodes. The system pool runs operators; all other pools run jobs.
 
-    On a cloud the machine type determines accelerators and fabric. A pool is autoscaled by `min_nodes` or by
-    `provisioning`, never both; docs/pools.md lists what each cloud supports.
+    On a cloud the machine type determines accelerators and fabric. A pool is autoscaled by a range
+    of `nodes` or by `provisioning`, never both; docs/pools.md lists what each cloud supports.
     """
 
     name: Name = Field(description="name of the pool and of its Kueue resource flavor")
-    capacity: Capacity = Field(
-        description="purchase option of the nodes; `system` is for the pool that runs operators"
+    role: Literal["system"] | None = Field(
+        default=None, description="`system` for the pool that runs operators; default: the pool runs jobs"
     )
-    num_nodes: Annotated[Positive, Field(le=5000)] = Field(
-        description="number of nodes; the maximum if the pool is autoscaled"
-    )
-    min_nodes: NonNegative | None = Field(
-        default=None,
-        description="minimum number of nodes when the pool is autoscaled; default: `num_nodes`, without"
-        " autoscaling",
+    capacity: Capacity = Field(default="on-demand", description="purchase option of the nodes")
+    nodes: NodeRange = Field(
+        description="number of nodes; of an autoscaled pool the minimum and the maximum: `0..4`"
     )
     accelerator: AcceleratorSpec | None = Field(
         default=None, description="accelerators of each node; default: those of the machine type"
     )
     fabric: FabricClass = Field(
-        default="none",
+        default="tcp",
         description="fabric class of the nodes; with `machine`, the default is that of the machine type",
     )
     machine: str | None = Field(default=None, description="machine type; required on a cloud")
@@ -110,12 +156,13 @@ class NodePoolSpec(Spec):
     topology: str | None = Field(default=None, description="chip topology of each TPU slice, such as 4x4")
     provisioning: Provisioning | None = Field(
         default=None,
-        description="how nodes are provisioned for a job: one by one (flex-start) or all at once (queued)",
+        description="how nodes are provisioned for a job: one by one, or all at once",
     )
-    max_run_hours: Annotated[Positive, Field(le=MAX_RUN_HOURS)] | None = Field(
+    max_run_hours: Annotated[int, Quantity("h", 1, MAX_RUN_HOURS)] | None = Field(
         default=None,
-        description="maximum lifetime of a provisioned node in hours, after which Google Cloud deletes it;"
-        " default: 168",
+        alias="max_run",
+        description="maximum lifetime of a provisioned node, after which Google Cloud deletes it;"
+        " default: 168h",
     )
 
     _declared: Mapping[str, Machine] = PrivateAttr(default_factory=dict)
@@ -160,12 +207,32 @@ class NodePoolSpec(Spec):
         return rack.architecture if rack else None
 
     @property
+    def is_system(self) -> bool:
+        """Whether the pool runs operators, and no jobs."""
+        return self.role == "system"
+
+    @property
+    def label(self) -> str:
+        """Value of the nodes' capacity label."""
+        return self.role or self.capacity
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes; the maximum of an autoscaled pool."""
+        return self.nodes.most
+
+    @property
+    def min_nodes(self) -> int | None:
+        """Minimum number of nodes; None for a pool of a fixed size."""
+        return self.nodes.least
+
+    @property
     def is_spot(self) -> bool:
         return self.capacity == "spot"
 
     @property
     def is_autoscaled(self) -> bool:
-        """Whether the autoscaler adds and removes nodes (`min_nodes` below `num_nodes`)."""
+        """Whether the autoscaler adds and removes nodes: `nodes` is a range."""
         return self.min_nodes is not None and self.min_nodes < self.num_nodes
 
     @property

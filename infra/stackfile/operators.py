@@ -1,4 +1,4 @@
-"""The stack file's `operators` section: which job controllers are installed, present or off, and Kueue's
+"""The stack file's `operators` section: which job controllers are installed, existing or off, and Kueue's
 timeouts.
 """
 
@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from infra.stackfile.base import Boolean, Positive, Spec, wrong
+from infra.stackfile.base import Quantity, Spec, wrong
 
-OperatorMode = Literal["install", "present", "off"]
-"""Mode of an operator: `install`; `present` where others have installed the operator; or `off`."""
+OperatorMode = Literal["install", "existing", "off"]
+"""Mode of an operator: `install`; `existing` where others have installed the operator; or `off`."""
 
 LegacyKind = Literal["PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"]
 
-Minutes = Annotated[Positive, Field(le=1440)]
+Minutes = Annotated[int, Quantity("m", 1, 1440)]
 
 _REFUSED_KINDS = {
     "MXJob": "training-operator dropped it in 1.9, when Apache MXNet retired: move the job to PyTorchJob",
@@ -32,8 +32,18 @@ def _legacy_kind(value: object) -> object:
     return value
 
 
+class TrainingOperatorSpec(Spec):
+    """training-operator 1.9, for jobs of kubeflow.org/v1."""
+
+    kinds: tuple[Annotated[LegacyKind, BeforeValidator(_legacy_kind)], ...] = Field(
+        default=("PyTorchJob", "XGBoostJob"),
+        min_length=1,
+        description="kinds of kubeflow.org/v1 that training-operator reconciles",
+    )
+
+
 class OperatorsSpec(Spec):
-    """The job controllers. `present` means that you have installed the operator yourself."""
+    """The job controllers. `existing` means that you have installed the operator yourself."""
 
     jobset: OperatorMode = Field(default="install", description="JobSet")
     trainer: OperatorMode = Field(default="install", description="Kubeflow Trainer v2 (TrainJob)")
@@ -41,24 +51,23 @@ class OperatorsSpec(Spec):
     kueue: OperatorMode = Field(default="install", description="Kueue")
     pods_ready_minutes: Minutes | None = Field(
         default=None,
-        description="minutes in which all pods of an admitted job must be ready before the job is queued"
-        " again (waitForPodsReady); default: 5, or 30 if a pool is autoscaled",
+        alias="pods_ready",
+        description="time in which all pods of an admitted job must be ready before the job is queued"
+        " again (waitForPodsReady); default: 5m, or 30m if a pool is autoscaled",
     )
     pods_recovery_minutes: Minutes | None = Field(
         default=None,
-        description="minutes in which a failed pod must be replaced and ready before the job is queued again"
-        " (recoveryTimeout); default: 2",
+        alias="pods_recovery",
+        description="time in which a failed pod must be replaced and ready before the job is queued again"
+        " (recoveryTimeout); default: 2m",
     )
-    legacy_v1: Boolean = Field(
-        default=False, description="whether to install training-operator 1.9 for kubeflow.org/v1 jobs"
-    )
-    legacy_v1_kinds: tuple[Annotated[LegacyKind, BeforeValidator(_legacy_kind)], ...] = Field(
-        default=("PyTorchJob", "XGBoostJob"),
-        min_length=1,
-        description="kinds of kubeflow.org/v1 that training-operator reconciles",
+    training_operator: TrainingOperatorSpec | None = Field(
+        default=None,
+        description="training-operator 1.9 for jobs of kubeflow.org/v1; default: not installed",
     )
 
     @property
     def legacy_resources(self) -> tuple[str, ...]:
         """API resources of the kinds that training-operator reconciles; empty without the operator."""
-        return tuple(f"{kind.lower()}s" for kind in self.legacy_v1_kinds) if self.legacy_v1 else ()
+        operator = self.training_operator
+        return tuple(f"{kind.lower()}s" for kind in operator.kinds) if operator else ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import catalog
 from infra.common import names
-from infra.stackfile.fabric import ANY_FABRIC, PLAIN_FABRICS
+from infra.stackfile.fabric import PLAIN_FABRICS, RDMA
 from infra.stackfile.job import JobSpec, NeedsSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.queue import QueueSpec, TeamSpec, most
@@ -85,7 +85,7 @@ def _satisfies(offer: FlavorOffer, job: JobSpec, needs: NeedsSpec) -> bool:
 
 def meets(needs: NeedsSpec, accelerator: str, fabric: str) -> bool:
     """Whether nodes with these accelerators on this fabric are what a job needs, whatever their number."""
-    has_fabric = fabric not in PLAIN_FABRICS if needs.fabric == ANY_FABRIC else needs.fabric in {None, fabric}
+    has_fabric = fabric not in PLAIN_FABRICS if needs.fabric == RDMA else needs.fabric in {None, fabric}
     return (
         has_fabric
         and needs.framework in catalog.fabric(fabric).frameworks

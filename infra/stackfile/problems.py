@@ -19,10 +19,31 @@ from infra.stackfile.source import KeyPath, SpecSource
 
 _ALSO_CALLED: Mapping[str, tuple[str, ...]] = {
     "cmd": ("command",),
-    "env": ("environment",),
-    "gpus": ("accelerators_per_node",),
-    "memory": ("memory_gib",),
+    "accelerators_per_node": ("gpus",),
+    "capacity_gib": ("capacity",),
+    "capacity_tib": ("capacity",),
+    "claimed_gib": ("claimed",),
+    "environment": ("env",),
+    "grace_seconds": ("grace",),
+    "hold_on_failure_minutes": ("hold_on_failure",),
+    "hub": ("manager",),
+    "legacy_v1": ("training_operator",),
+    "legacy_v1_kinds": ("training_operator",),
+    "lifetime_seconds": ("lifetime",),
+    "local_nvme_gib": ("local_nvme",),
+    "max_run_hours": ("max_run",),
+    "memory_gib": ("memory",),
+    "min_nodes": ("nodes",),
+    "notice_seconds": ("notice",),
+    "num_nodes": ("nodes",),
+    "pods_ready_minutes": ("pods_ready",),
+    "pods_recovery_minutes": ("pods_recovery",),
+    "processes_per_node": ("ranks_per_node",),
     "provider": ("target",),
+    "scratch_gib": ("scratch",),
+    "shared_memory_gib": ("shared_memory",),
+    "size_gib": ("size",),
+    "time_limit_minutes": ("time_limit",),
 }
 """Other names of keys, common ones and those of earlier trees → our keys; a section has one of them."""
 
@@ -113,13 +134,15 @@ def _explain(
     data: Any,  # noqa: ANN401
 ) -> tuple[str, str]:
     context = error.get("ctx", {})
-    if "fix" in context:
-        return str(context["allowed"]), str(context["fix"])
     key = str(path[-1]) if path else ""
+    if "fix" in context and error["type"] != "quantity":
+        return str(context["allowed"]), str(context["fix"])
     if error["type"] == "extra_forbidden":
         return _unknown_key(key, _fields(model, path[:-1], data))
     field = _fields(model, path[:-1], data).get(key)
     meaning = f" ({field.description})" if field and field.description else ""
+    if error["type"] == "quantity":
+        return str(context["allowed"]) + meaning, str(context["fix"])
     if error["type"] == "missing":
         return f"the key {key!r}{meaning}", f"add `{key}:` here"
     if error["type"] not in _ALLOWED:

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from infra.stackfile.base import Integer, Name, NonNegative, Positive, Spec, matching, wrong
+from infra.stackfile.base import (
+    Gibibytes,
+    Integer,
+    Name,
+    NonNegative,
+    Positive,
+    Quantity,
+    Spec,
+    matching,
+    wrong,
+)
 
 DEFAULT_LOCAL_QUEUE = "default"
 """Kueue's name of a namespace's default local queue (pkg/controller/constants, DefaultLocalQueueName)."""
@@ -104,19 +114,23 @@ class TeamLimitsSpec(Spec):
         description="maximum sum of the pods' CPU requests; default: twice the CPUs of the team's pools,"
         " since a terminating pod and its replacement both count",
     )
-    memory_gib: Positive | None = Field(
+    memory_gib: Gibibytes | None = Field(
         default=None,
-        description="maximum sum of the pods' memory requests in GiB; default: twice the memory of the"
-        " team's pools",
+        alias="memory",
+        description="maximum sum of the pods' memory requests; default: twice the memory of the team's pools",
     )
-    scratch_gib: Positive = Field(
+    scratch_gib: Gibibytes = Field(
         default=100,
-        description="ephemeral storage limit of a container in GiB (files outside of volumes, logs,"
+        alias="scratch",
+        json_schema_extra={"default": "100Gi"},
+        description="ephemeral storage limit of a container (files outside of volumes, logs,"
         " emptyDir); a pod above it is evicted",
     )
-    claimed_gib: NonNegative = Field(
+    claimed_gib: Annotated[int, Quantity("Gi", 0)] = Field(
         default=1024,
-        description="maximum total size in GiB of the volumes that pods claim, without the platform's",
+        alias="claimed",
+        json_schema_extra={"default": "1Ti"},
+        description="maximum total size of the volumes that pods claim, without the platform's",
     )
     jobs: Annotated[Positive, Field(le=50_000)] = Field(
         default=1000,

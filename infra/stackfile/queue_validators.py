@@ -128,7 +128,7 @@ def the_job_keeps_to_its_team(
     if job.num_nodes > most:
         allowed = f"{most} at most: the pods that a job of team {team.name} may have"
         fix = "lower it, or raise the team's limits.job_pods"
-        yield ("job", "num_nodes"), str(job.num_nodes), allowed, fix
+        yield ("job", "nodes"), str(job.num_nodes), allowed, fix
 
 
 CHECKS = Checks(__name__)

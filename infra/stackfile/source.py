@@ -282,7 +282,7 @@ def _not_yaml(path: Path, error: Exception) -> Problem:
     )
 
 
-_BEGINNINGS = {STACK_KEY: ("target", "local"), FLEET_KEY: ("hub", "hybrid")}
+_BEGINNINGS = {STACK_KEY: ("target", "local"), FLEET_KEY: ("manager", "hybrid")}
 
 
 def _missing_key(path: Path, key: str) -> Problem:

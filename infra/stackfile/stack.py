@@ -56,7 +56,7 @@ class Stack(Spec):
         description="workload priority classes, name to value; the higher value has precedence",
     )
     grace_seconds: dict[Name, GraceSeconds] = Field(
-        default={}, description="termination grace period of a runtime's pods in seconds, by runtime name"
+        default={}, alias="grace", description="termination grace period of a runtime's pods, by runtime name"
     )
     unchecked_runtimes: tuple[Name, ...] = Field(
         default=(),
@@ -89,7 +89,7 @@ class Stack(Spec):
 
 
 def runtime_names(pools: tuple[NodePoolSpec, ...], operators: OperatorsSpec) -> tuple[str, ...]:
-    """Name one runtime per framework and fabric class: `torch-none`, `mpi-none`."""
+    """Name one runtime per framework and fabric class: `torch-tcp`, `mpi-tcp`."""
     if operators.trainer == "off":
         return ()
     fabrics = sorted({pool.fabric for pool in pools if pool.accelerator})

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from infra.stackfile.base import Name, NonNegative, Positive, Spec, wrong
+from infra.stackfile.base import Gibibytes, Name, NonNegative, Positive, Spec, wrong
 
 
 def _bucket(value: str) -> str:
@@ -41,7 +41,7 @@ class FilesystemSpec(Spec):
 class CheckpointsSpec(Spec):
     """The shared volume of a team's pods, read-write."""
 
-    size_gib: Positive = Field(description="requested size of the volume, in GiB")
+    size_gib: Gibibytes = Field(alias="size", description="requested size of the volume")
     snapshot_days: Annotated[NonNegative, Field(le=90)] | None = Field(
         default=None,
         description="retention of daily filesystem snapshots in days; 0: no snapshots; default: 7 for FSx"
@@ -68,10 +68,10 @@ class ObjectStoreSpec(Spec):
     """An object store with one bucket for checkpoints."""
 
     bucket: Annotated[str, AfterValidator(_bucket)] = Field(description="name of the bucket")
-    size_gib: Positive | None = Field(
+    size_gib: Gibibytes | None = Field(
         default=None,
-        description="size in GiB of the volume under an object store that runs in the cluster; unused on a"
-        " cloud",
+        alias="size",
+        description="size of the volume under an object store that runs in the cluster; unused on a cloud",
     )
     key_generations: dict[Name, Positive] = Field(
         default={},

@@ -56,12 +56,10 @@ def pools_have_what_the_target_offers(target: TargetSpec, pools: Pools) -> Itera
 
 def one_system_pool(pools: Pools) -> Iterator[Finding]:
     """The operators must run where no spot loss takes them away."""
-    num_system = sum(pool.capacity == "system" for pool in pools)
+    num_system = sum(pool.is_system for pool in pools)
     if num_system != 1:
-        fix = (
-            "give one pool `capacity: system`" if not num_system else "keep one system pool, with more nodes"
-        )
-        yield ("pools",), f"{num_system} system pools", "one pool with capacity: system", fix
+        fix = "give one pool `role: system`" if not num_system else "keep one system pool, with more nodes"
+        yield ("pools",), f"{num_system} system pools", "one pool with role: system", fix
 
 
 def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
@@ -70,11 +68,11 @@ def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
     A cloud's pool of nodes without any is for work beside the jobs, such as preprocessing.
     """
     for index, pool in enumerate(pools):
-        if pool.capacity == "system" and pool.accelerator:
+        if pool.is_system and pool.accelerator:
             fix = "move the accelerators to a pool of another capacity"
             yield ("pools", index, "accelerator"), repr(pool.accelerator.model), "none on a system pool", fix
-        if pool.capacity != "system" and not pool.accelerator and not pool.machine:
-            allowed = f"accelerator: {{model: ..., count: ...}} on a pool with capacity {pool.capacity}"
+        if not pool.is_system and not pool.accelerator and not pool.machine:
+            allowed = f"accelerator: {{model: ..., count: ...}} on a {pool.label} pool"
             yield ("pools", index), "no accelerator", allowed, "add `accelerator:`, or remove the pool"
 
 
@@ -99,8 +97,7 @@ def flavors_name_job_pools(pools: Pools, queues: Queues) -> Iterator[Finding]:
     known = {
         pool.name: pool
         for pool in pools
-        if pool.capacity != "system"
-        and (pool.accelerator or pool.machine is None or not _has_known_machine(pool))
+        if not pool.is_system and (pool.accelerator or pool.machine is None or not _has_known_machine(pool))
     }
     for path, flavor in _flavors(queues):
         if flavor.pool not in known:
@@ -270,10 +267,10 @@ def job_nodes_fit_a_flavor(
         )
         allowed = "a job that fits into one flavor that is not spot (a job never spans two)"
         yield (
-            ("job", "num_nodes"),
+            ("job", "nodes"),
             got,
             allowed,
-            "lower num_nodes, or give one such pool more nodes and quota",
+            "lower `nodes`, or give one such pool more nodes and quota",
         )
 
 
@@ -282,19 +279,19 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
     if operators.trainer != "off" and operators.jobset == "off":
         yield ("operators", "jobset"), "'off'", "install or present: Trainer creates JobSets", "install it"
     if job and operators.trainer == "off":
-        yield ("operators", "trainer"), "'off'", "install or present: the job is a TrainJob", "install it"
+        yield ("operators", "trainer"), "'off'", "install or existing: the job is a TrainJob", "install it"
     if job and operators.kueue == "off":
-        yield ("operators", "kueue"), "'off'", "install or present: the job is queued", "install it"
+        yield ("operators", "kueue"), "'off'", "install or existing: the job is queued", "install it"
 
 
 def kueue_timeouts_need_an_installed_kueue(operators: OperatorsSpec) -> Iterator[Finding]:
     """Timeouts have no effect without a Kueue that the stack installs."""
-    for key in ("pods_ready_minutes", "pods_recovery_minutes"):
-        minutes = getattr(operators, key)
+    for key in ("pods_ready", "pods_recovery"):
+        minutes = getattr(operators, f"{key}_minutes")
         if minutes and operators.kueue != "install":
             allowed = f"nothing, with kueue: {operators.kueue}"
             fix = "leave it out, and set waitForPodsReady in the configuration of the existing Kueue"
-            yield ("operators", key), str(minutes), allowed, fix
+            yield ("operators", key), f"{minutes}m", allowed, fix
 
 
 def runtime_grace_fits_its_pools(
@@ -303,15 +300,15 @@ def runtime_grace_fits_its_pools(
     """Spot nodes end after their preemption notice: the limit of a runtime with spot pools only."""
     runtimes = runtime_names(pools, operators)
     for runtime, seconds in grace_seconds.items():
-        path: KeyPath = ("grace_seconds", runtime)
+        path: KeyPath = ("grace", runtime)
         if runtime not in runtimes:
             yield unknown(path, runtime, runtimes, "a runtime of this stack")
             continue
         longest = runtime_grace_seconds(runtime, _notices(target, pools, runtime), {})
         lasting = None in _notices(target, pools, runtime)
         if not lasting and seconds > longest:
-            allowed = f"{longest} at most: the notice of {target.kind}'s spot nodes, its only ones"
-            yield path, str(seconds), allowed, "lower it, or add a pool of this fabric that is not spot"
+            allowed = f"{longest}s at most: the notice of {target.kind}'s spot nodes, its only ones"
+            yield path, f"{seconds}s", allowed, "lower it, or add a pool of this fabric that is not spot"
 
 
 def unchecked_runtimes_are_of_the_stack(
@@ -340,25 +337,25 @@ def job_grace_fits_its_pools(
         return
     notices = _notices(target, pools, placed.runtime)
     grace = runtime_grace_seconds(placed.runtime, notices, grace_seconds)
-    raise_it = f"lower it, or raise grace_seconds.{placed.runtime}"
+    raise_it = f"lower it, or raise grace.{placed.runtime}"
     timeout = job.overrides.get(EXIT_TIMEOUT)
     if isinstance(timeout, int | float) and (job.grace_seconds or timeout >= grace):
         path: KeyPath = ("job", "overrides", EXIT_TIMEOUT)
         if job.grace_seconds:
-            fix = "remove it: job.grace_seconds sets the timeout"
-            yield path, f"{timeout:g} beside job.grace_seconds", "one of the two", fix
+            fix = "remove it: job.grace sets the timeout"
+            yield path, f"{timeout:g} beside job.grace", "one of the two", fix
         else:
             allowed = f"less than {grace}: the grace period of {placed.runtime}'s pods"
             yield path, f"{timeout:g}", allowed, raise_it
     if job.grace_seconds is None:
         return
-    got, path = str(job.grace_seconds), ("job", "grace_seconds")
+    got, path = f"{job.grace_seconds}s", ("job", "grace")
     if job.grace_seconds > grace:
-        yield path, got, f"{grace} at most: the grace period of {placed.runtime}'s pods", raise_it
+        yield path, got, f"{grace}s at most: the grace period of {placed.runtime}'s pods", raise_it
     for pool in _pools_of(placed, teams, queues, pools):
         notice = _notice(target, pool)
         if notice is not None and job.grace_seconds > notice:
-            allowed = f"{notice} at most: the notice of spot pool {pool.name!r}, where it may run"
+            allowed = f"{notice}s at most: the notice of spot pool {pool.name!r}, where it may run"
             yield path, got, allowed, "lower it, or submit to a queue without spot pools (job.queue)"
 
 

@@ -17,7 +17,7 @@ from infra.operator_settings.node_software import NodeSoftwareSettings
 from infra.stackfile import Stack
 from infra.stackfile.amd import AmdSpec
 from infra.stackfile.fabric import FabricClass
-from infra.stackfile.node_pool import Capacity, NodePoolSpec
+from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.target import TargetKind
 
 TAINT_EFFECTS = {
@@ -34,8 +34,8 @@ CapacityMode = Literal["fixed", "autoscaled", "queued"]
 `queued`: Kueue requests all nodes of a job at once, by a ProvisioningRequest."""
 CAPACITY_MODES: Mapping[str | None, CapacityMode] = {
     None: "fixed",
-    "flex-start": "autoscaled",
-    "queued": "queued",
+    "node-by-node": "autoscaled",
+    "all-at-once": "queued",
 }
 """Value of `provisioning` in the stack file → capacity mode."""
 
@@ -112,7 +112,7 @@ class PoolSettings:
 
     name: str
     num_nodes: int
-    capacity: Capacity
+    capacity: str
     capacity_mode: CapacityMode
     fabric_class: FabricClass
     accelerators_per_node: int
@@ -224,7 +224,7 @@ def render_group(amd: AmdSpec | None) -> dict[str, int]:
 def pool_labels(pool: NodePoolSpec) -> dict[str, str]:
     """Return the labels of every node of a pool, on whatever target."""
     accelerator = {names.ACCELERATOR_LABEL: pool.accelerator.model} if pool.accelerator else {}
-    return {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.capacity, **accelerator}
+    return {names.POOL_LABEL: pool.name, names.CAPACITY_LABEL: pool.label, **accelerator}
 
 
 def pool_taints(
@@ -254,7 +254,7 @@ def make_pool_settings(
     return PoolSettings(
         name=pool.name,
         num_nodes=pool.num_nodes,
-        capacity=pool.capacity,
+        capacity=pool.label,
         capacity_mode=capacity_mode,
         fabric_class=pool.fabric,
         accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,

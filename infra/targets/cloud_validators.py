@@ -74,7 +74,7 @@ def unknown_machine(path: KeyPath, got: str, known: Sequence[str], what: str) ->
     """Return the finding for a machine type that is unknown, with the nearest one."""
     _, shown, allowed, fix = unknown(path, got, known, f"{what} in the catalogue")
     near = fix.removesuffix(", or add it")
-    facts = f"{{{got}: {{vcpus: …, memory_gib: …}}}}"
+    facts = f"{{{got}: {{vcpus: …, memory: …}}}}"
     declare = f"else declare it with its facts: `target.machines: {facts}` (docs/catalog.md)"
     return path, shown, allowed, f"{near}{' ' if near.endswith('?') else ', '}{declare}"
 
@@ -92,7 +92,7 @@ def declared_machines_fit_the_cloud(target: _WithMachines) -> Iterator[Finding]:
 HOW_TO_BUY: Mapping[PurchaseKind, str] = {
     "on-demand": "`capacity: on-demand`",
     "spot": "`capacity: spot`",
-    "flex-start": "`provisioning: queued` (or flex-start) with `capacity: on-demand`",
+    "flex-start": "`provisioning: all-at-once` (or node-by-node) with `capacity: on-demand`",
     "reservation": "`capacity: reserved` with `reservation: {id: …}`",
     "capacity-block": "`capacity: reserved` with `reservation: {id: …, kind: block}`",
 }
@@ -148,7 +148,7 @@ def fabrics_over_zones(
     """Yield each pool with a fabric in several zones: its ranks would use TCP, or not connect at all."""
     for index, pool in enumerate(pools):
         zones = pool.zones or target.zones
-        if pool.fabric != "none" and len(zones) > 1:
+        if pool.fabric != "tcp" and len(zones) > 1:
             yield index, pool, ", ".join(zones)
 
 
@@ -160,7 +160,7 @@ def reservation_fits_the_capacity(
     if pool.capacity == "reserved" and pool.reservation is None:
         yield path, "nothing", f"the {what} that a reserved pool draws on", f"{add}, or buy on demand"
     if pool.capacity != "reserved" and pool.reservation is not None:
-        got = f"{called} on a pool with capacity {pool.capacity}"
+        got = f"{called} on a {pool.label} pool"
         fix = f"write `capacity: reserved`, or remove the reservation and keep {pool.capacity}"
         yield path, got, "reservations on reserved pools only", fix
 
@@ -262,7 +262,7 @@ def zones_of_pools_are_the_stacks(target: _Zoned, pools: tuple[NodePoolSpec, ...
 
 def flavors_that_come_one_by_one(pools: Pools, queues: Queues) -> Iterator[tuple[KeyPath, str]]:
     """Yield each flavor whose nodes are added one by one: Kueue counts only nodes that exist."""
-    flexible = {pool.name for pool in pools if pool.provisioning == "flex-start"}
+    flexible = {pool.name for pool in pools if pool.provisioning == "node-by-node"}
     for index, queue in enumerate(queues):
         for position, flavor in enumerate(queue.flavors):
             if flavor.pool in flexible:
@@ -275,8 +275,8 @@ def queues_see_the_nodes_that_they_count(
 ) -> Iterator[Finding]:
     """Kueue counts nodes that exist, or asks for all at once; it cannot wait for them one by one."""
     for path, got in flavors_that_come_one_by_one(pools, queues):
-        allowed = "pools of a fixed size, or with `provisioning: queued`"
-        fix = "write `provisioning: queued` on the pool, or use it only for pods outside of the queue"
+        allowed = "pools of a fixed size, or with `provisioning: all-at-once`"
+        fix = "write `provisioning: all-at-once` on the pool, or use it only for pods outside of the queue"
         yield path, got, allowed, fix
 
 
@@ -317,16 +317,16 @@ def claims_fit(capacity_gib: int, storage: StorageSpec, teams: tuple[TeamSpec, .
     """Claims are promised to each team, and the filesystem has a fixed size."""
     total = storage.checkpoints.size_gib * len(teams)
     if total > capacity_gib:
-        got = f"{storage.checkpoints.size_gib} for each of {len(teams)} teams: {total}"
-        allowed = f"{capacity_gib} in total: the filesystem's capacity"
+        got = f"{storage.checkpoints.size_gib}Gi for each of {len(teams)} teams: {total}Gi"
+        allowed = f"{capacity_gib}Gi in total: the filesystem's capacity"
         fix = "lower the claims, or buy a larger filesystem"
-        yield ("storage", "checkpoints", "size_gib"), got, allowed, fix
+        yield ("storage", "checkpoints", "size"), got, allowed, fix
 
 
-def nearest_steps(size: int, step: int) -> str:
-    """Name the sizes that are sold on either side of one that is not: `2400 or 4800`."""
+def nearest_steps(size: int, step: int, unit: str = "") -> str:
+    """Name the sizes that are sold on either side of one that is not: `2400Gi or 4800Gi`."""
     upper = next_step(size, step)
-    return f"{upper - step} or {upper}" if upper > step else str(upper)
+    return f"{upper - step}{unit} or {upper}{unit}" if upper > step else f"{upper}{unit}"
 
 
 def next_step(size: int, step: int) -> int:
@@ -352,7 +352,7 @@ def fabric_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> 
 
 def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
     """A fabric may be omitted; if set, it must be among the machine's."""
-    classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric != "none"]
+    classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric != "tcp"]
     if pool.fabric not in (machine.fabric, *classes):
         allowed = f"{' or '.join((machine.fabric, *classes))} ({machine.name})"
         fix = "leave `fabric` out: the machine type determines it"
@@ -362,5 +362,5 @@ def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machi
 def the_object_store_has_no_size(kind: str, storage: StorageSpec) -> Iterator[Finding]:
     """An object store exists already, or grows with its content."""
     if storage.object_store.size_gib is not None:
-        path = ("storage", "object_store", "size_gib")
+        path = ("storage", "object_store", "size")
         yield path, str(storage.object_store.size_gib), f"nothing (kind: {kind})", "remove the key"

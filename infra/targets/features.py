@@ -19,8 +19,8 @@ class Feature(StrEnum):
     CAPACITY_BLOCKS = "a capacity block"
     ALTERNATIVE_MACHINES = "alternative machine types"
     CHOSEN_PLACEMENT = "a placement policy"
-    QUEUED_PROVISIONING = "provisioned nodes (flex-start, queued provisioning)"
-    AUTOSCALED_POOLS = "fewer nodes while no job waits (min_nodes)"
+    QUEUED_PROVISIONING = "provisioned nodes (`provisioning`)"
+    AUTOSCALED_POOLS = "fewer nodes while no job waits (a range of `nodes`)"
     TPU_SLICES = "TPU slices"
     NVLINK_DOMAINS = "multi-node NVLink"
 
@@ -36,7 +36,7 @@ ASKED_BY: Mapping[Feature, tuple[str, Callable[[NodePoolSpec], object]]] = {
     Feature.ALTERNATIVE_MACHINES: ("alternatives", lambda pool: pool.alternatives),
     Feature.CHOSEN_PLACEMENT: ("placement", lambda pool: pool.placement),
     Feature.QUEUED_PROVISIONING: ("provisioning", lambda pool: pool.provisioning),
-    Feature.AUTOSCALED_POOLS: ("min_nodes", lambda pool: pool.is_autoscaled),
+    Feature.AUTOSCALED_POOLS: ("nodes", lambda pool: pool.is_autoscaled),
     Feature.TPU_SLICES: ("topology", lambda pool: pool.topology),
     Feature.NVLINK_DOMAINS: ("machine", lambda pool: catalog.fabric(pool.fabric).nvlink_domain),
 }

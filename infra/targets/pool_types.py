@@ -71,7 +71,7 @@ class PoolType:
             return f"new{_counted(after)}"
         if step.op == "delete":
             return f"deleted{_counted(before)}"
-        resized = f"num_nodes {before} → {after}, " if before != after else ""
+        resized = f"nodes {before} → {after}, " if before != after else ""
         if step.op == "create-replacement":
             because = f" for {', '.join(step.keys)}" if step.keys else ""
             return f"{resized}replaced{because}: {self.replaced}"

@@ -31,7 +31,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 def _alike(block: PropertyBlock, path: str, machines: list[str]) -> Iterator[Violation]:
     if len(machines) < 2:
         return
-    classes = {machine: machine_fabric(machine) or "none" for machine in machines}
+    classes = {machine: machine_fabric(machine) or "tcp" for machine in machines}
     if len(set(classes.values())) > 1:
         got = ", ".join(f"{machine} ({fabric})" for machine, fabric in classes.items())
         yield Violation(block.at(path), got, "machine types of one fabric class")

@@ -81,7 +81,7 @@ def test_efa_needs_more_than_infiniband_and_plain_tcp_needs_nothing() -> None:
         "libibverbs/libefa-rdmav*.so",
         "/etc/libibverbs.d/efa.driver",
     ]
-    assert lacks(ImageContents(frozenset()), "none") == []
+    assert lacks(ImageContents(frozenset()), "tcp") == []
 
 
 def test_a_class_of_gpus_with_a_separate_network_refuses_to_fall_back_to_sockets() -> None:

@@ -29,7 +29,7 @@ def pool(
     *,
     region: str = "us-east-2",
     capacity: Capacity = "on-demand",
-    num_nodes: int = 2,
+    nodes: int = 2,
 ) -> MachinePurchase:
     return MachinePurchase(
         name=name,
@@ -37,7 +37,7 @@ def pool(
         region=region,
         machine=machine.name,
         capacity=capacity,
-        number=num_nodes,
+        number=nodes,
     )
 
 
@@ -127,9 +127,9 @@ def test_an_estimate_adds_known_prices_and_lists_missing_ones() -> None:
     today = SEEN + timedelta(days=91)
     small = catalog.machine("gcp", "a3-ultragpu-8g")
     pools = [
-        pool("spot", P5EN, capacity="spot", num_nodes=4),
+        pool("spot", P5EN, capacity="spot", nodes=4),
         pool("missing", P5E),
-        pool("fresh", small, region="us-central1", num_nodes=1),
+        pool("fresh", small, region="us-central1", nodes=1),
     ]
     estimate = catalog.estimate(pools, today)
     assert estimate.usd_per_hour == 4 * Decimal("26.57") + Decimal("83.49")
@@ -150,7 +150,7 @@ def test_an_estimate_of_nothing_is_zero() -> None:
     days=st.integers(-30, 3000),
 )
 def test_an_estimate_is_the_sum_of_its_pools_any_day(sizes: list[int], capacity: Capacity, days: int) -> None:
-    pools = [pool(f"p{i}", P5EN, capacity=capacity, num_nodes=size) for i, size in enumerate(sizes)]
+    pools = [pool(f"p{i}", P5EN, capacity=capacity, nodes=size) for i, size in enumerate(sizes)]
     estimate = catalog.estimate(pools, SEEN + timedelta(days=days))
     each = known(P5EN, "us-east-2", capacity, SEEN).usd_per_hour
     assert estimate.usd_per_hour == each * sum(sizes)

@@ -70,11 +70,11 @@ def queued(api: str, kind: str, name: str, spec: Manifest) -> Manifest:
     }
 
 
-def train_job(name: str, *, runtime: str, num_nodes: int, command: list[str]) -> Manifest:
+def train_job(name: str, *, runtime: str, nodes: int, command: list[str]) -> Manifest:
     spec = {
         "runtimeRef": {"name": runtime},
         "trainer": {
-            "numNodes": num_nodes,
+            "numNodes": nodes,
             "command": command,
             "resourcesPerNode": {"requests": GPU, "limits": GPU},
         },
@@ -82,7 +82,7 @@ def train_job(name: str, *, runtime: str, num_nodes: int, command: list[str]) ->
     return queued("trainer.kubeflow.org/v1alpha1", "TrainJob", name, spec)
 
 
-def mpi_job(name: str, image: str, *, num_nodes: int, command: list[str]) -> Manifest:
+def mpi_job(name: str, image: str, *, nodes: int, command: list[str]) -> Manifest:
     """Return an MPIJob of the MPI operator: workers with sshd, and a launcher that runs `command`.
 
     The launcher counts as a node, and requests an accelerator, since the queue places only pods with
@@ -102,7 +102,7 @@ def mpi_job(name: str, image: str, *, num_nodes: int, command: list[str]) -> Man
         "sshAuthMountPath": f"{HOME}/.ssh",
         "mpiReplicaSpecs": {
             "Launcher": {"replicas": 1, "template": {"spec": pod_spec(launcher)}},
-            "Worker": {"replicas": num_nodes - 1, "template": {"spec": pod_spec(worker)}},
+            "Worker": {"replicas": nodes - 1, "template": {"spec": pod_spec(worker)}},
         },
     }
     return queued("kubeflow.org/v2beta1", "MPIJob", name, spec)

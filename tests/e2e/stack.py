@@ -34,7 +34,7 @@ Declaration = dict[str, Any]
 Edit = Callable[[Declaration], object]
 
 
-def job(name: str, *interruptions: dict[str, int]) -> Edit:
+def job(name: str, *interruptions: dict[str, int | str]) -> Edit:
     """Return an edit that gives the stack's job this name and these interruptions."""
 
     def edit(declaration: Declaration) -> None:
@@ -251,7 +251,7 @@ class LocalStack:
     @property
     def training_image(self) -> str:
         """The image that training jobs of this stack run in."""
-        runtime = self.get("clustertrainingruntime", "torch-none")
+        runtime = self.get("clustertrainingruntime", "torch-tcp")
         [job] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
         return str(job["template"]["spec"]["template"]["spec"]["containers"][0]["image"])
 

@@ -143,7 +143,7 @@ def job_set(patch: Patch = _SOUND, *, gpu: bool = True, queue: str | None = QUEU
 
 
 def mpi(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
-    made = mpi_job("trial", IMAGE, num_nodes=2, command=SLEEP)
+    made = mpi_job("trial", IMAGE, nodes=2, command=SLEEP)
     worker = made["spec"]["mpiReplicaSpecs"]["Worker"]
     worker["template"] = merged({"metadata": {}, **worker["template"]}, patch)
     return made if queue else {**made, "metadata": {**made["metadata"], "labels": {}}}
@@ -183,7 +183,7 @@ def train_job(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
     made = _object(
         "trainer.kubeflow.org/v1alpha1",
         "TrainJob",
-        {"runtimeRef": {"name": "torch-none"}, "trainer": {"numNodes": 1, "image": IMAGE}},
+        {"runtimeRef": {"name": "torch-tcp"}, "trainer": {"numNodes": 1, "image": IMAGE}},
         queue,
     )
     return merged(made, {"spec": {"runtimePatches": patches}}) if patch else made

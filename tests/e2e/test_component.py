@@ -233,6 +233,6 @@ def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
 
 def test_a_wrong_type_is_found_before_anything_is_made(environment: dict[str, str], project: Path) -> None:
     stack = shipped()
-    stack["pools"][0]["num_nodes"] = "one"
+    stack["pools"][1]["accelerator"]["count"] = "one"
     in_yaml(project, {"research": stack})
-    assert "num_nodes: Cannot assign type 'string' to type 'integer'" in preview(project, environment, code=1)
+    assert "count: Cannot assign type 'string' to type 'integer'" in preview(project, environment, code=1)

@@ -34,9 +34,9 @@ SECRET = f"fleet-{FLEET}-{FAR}"
 def two_nodes(declaration: Declaration) -> None:
     """Edit to the fewest nodes of a worker, so that this host has room for two clusters."""
     declaration["pools"] = [pool for pool in declaration["pools"] if pool["capacity"] != "spot"]
-    declaration["pools"][-1]["num_nodes"] = 1
+    declaration["pools"][-1]["nodes"] = 1
     declaration["queues"][0]["flavors"] = [{"pool": "on-demand", "quota": 1}]
-    declaration["job"] |= {"num_nodes": 1}
+    declaration["job"] |= {"nodes": 1}
 
 
 def elsewhere(declaration: Declaration) -> None:
@@ -46,15 +46,15 @@ def elsewhere(declaration: Declaration) -> None:
 class FleetOfTwo:
     """A fleet of both clusters, operated as users do, by a stack file and plain Pulumi."""
 
-    def __init__(self, hub: LocalStack, far: LocalStack) -> None:
-        self.hub, self.far = hub, far
-        self.file = hub.stacks / f"Pulumi.{FLEET}.yaml"
+    def __init__(self, manager: LocalStack, far: LocalStack) -> None:
+        self.hub, self.far = manager, far
+        self.file = manager.stacks / f"Pulumi.{FLEET}.yaml"
 
     def declare(self, serial: int = 0, **queue: Any) -> None:
         fleet = {
             "schema": 1,
             "name": FLEET,
-            "hub": {"stack": NAME},
+            "manager": {"stack": NAME},
             "workers": [{"name": FAR, "stack": FAR, "place": {"country": "DE"}}],
             "credentials": {"lifetime_seconds": LIFETIME_SECONDS, "serial": serial},
             "queues": [
@@ -93,7 +93,7 @@ class FleetOfTwo:
 
     @property
     def kubeconfig(self) -> dict[str, Any]:
-        """Return the worker's kubeconfig in the hub's Secret."""
+        """Return the worker's kubeconfig in the manager's Secret."""
         secret = self.hub.get("secret", "-n", "kueue-system", SECRET)
         found: dict[str, Any] = yaml.safe_load(base64.b64decode(secret["data"]["kubeconfig"]))
         return found
@@ -120,11 +120,11 @@ class FleetOfTwo:
     def completes(self, name: str) -> None:
         self.hub.wait_until(
             lambda: _condition(self.hub.get("trainjob", "-n", NAMESPACE, name), "Complete") == "True",
-            f"reported at the hub that {name} is complete",
+            f"reported at the manager that {name} is complete",
         )
 
     def may(self, verb: str, resource: str, *where: str) -> bool:
-        """Whether the hub's account may do this on the worker, by the worker's access review."""
+        """Whether the manager's account may do this on the worker, by the worker's access review."""
         asked = capture(
             [
                 Path(__file__).parents[2] / ".trainyard" / "bin" / "kubectl",
@@ -153,9 +153,9 @@ def _claims(token: str) -> dict[str, Any]:
     return found
 
 
-def _join(hub: LocalStack, far: LocalStack) -> None:
+def _join(manager: LocalStack, far: LocalStack) -> None:
     """Connect the two clusters' namespaces by a link, without a change on the host."""
-    near, there = (Layout(stack.run).networks / "control" for stack in (hub, far))
+    near, there = (Layout(stack.run).networks / "control" for stack in (manager, far))
     one, other = BETWEEN[1], BETWEEN[2]
 
     def ip(namespace: Path, *lines: str) -> None:
@@ -184,22 +184,22 @@ def _join(hub: LocalStack, far: LocalStack) -> None:
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetOfTwo]:
     """Both clusters, up and linked, with the fleet declared and not up."""
     folder = tmp_path_factory.mktemp("fleet")
-    hub, far = LocalStack(folder), LocalStack(folder, name=FAR)
-    before = {stack.name: Traces.of(folder, stack.name) for stack in (hub, far)}
-    hub.declare(two_nodes)
+    manager, far = LocalStack(folder), LocalStack(folder, name=FAR)
+    before = {stack.name: Traces.of(folder, stack.name) for stack in (manager, far)}
+    manager.declare(two_nodes)
     far.declare(two_nodes, elsewhere)
-    fleet = FleetOfTwo(hub, far)
+    fleet = FleetOfTwo(manager, far)
     try:
-        for stack in (far, hub):
+        for stack in (far, manager):
             stack.trainyard("up", "--no-job")
-        _join(hub, far)
+        _join(manager, far)
         fleet.declare()
         fleet.init()
         yield fleet
     finally:
-        for stack in (hub, far):
+        for stack in (manager, far):
             stack.trainyard("down", "--purge")
-    for stack in (hub, far):
+    for stack in (manager, far):
         assert Traces.of(folder, stack.name).beyond(before[stack.name]) == {}
 
 

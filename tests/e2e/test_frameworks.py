@@ -43,7 +43,7 @@ def one_node(source: str) -> str:
 
 def of_all_nodes(source: str) -> str:
     """Lightning takes the number of nodes as an argument."""
-    with_nodes = 'accelerator="cpu", num_nodes=int(os.environ["GROUP_WORLD_SIZE"])'
+    with_nodes = 'accelerator="cpu", nodes=int(os.environ["GROUP_WORLD_SIZE"])'
     return source.replace('accelerator="cpu"', with_nodes)
 
 

@@ -86,7 +86,7 @@ def graces(stack: LocalStack, name: str) -> set[int]:
 def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and_ends_with_the_same_weights(
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
-    with stack.declared(job("killed", {"at_step": LOSS_STEP, "notice_seconds": 0})):
+    with stack.declared(job("killed", {"at_step": LOSS_STEP, "notice": "0s"})):
         stack.trainyard("submit")
     run = stack.run_of("killed")
     assert run.sha256 == uninterrupted.sha256
@@ -142,7 +142,7 @@ def uids(stack: LocalStack, name: str) -> set[str]:
 
 def test_a_wrong_configuration_ends_the_job_at_once(stack: LocalStack) -> None:
     wrong = ["python3", "-m", "trainyard_train.train", "--set=stepz=60"]
-    stack.apply(manifests.train_job("wrong", runtime="torch-none", num_nodes=2, command=wrong))
+    stack.apply(manifests.train_job("wrong", runtime="torch-tcp", nodes=2, command=wrong))
     stack.wait_until(lambda: "Failed" in conditions(stack, "trainjob", "wrong"), "a failed job")
     assert "stepz" in logs(stack, "wrong")
     status = stack.get("jobset", "-n", NAMESPACE, "wrong")["status"]
@@ -246,7 +246,7 @@ def test_the_command_line_reports_why_a_job_was_ended(on_fabric: LocalStack) -> 
 
 def test_fsdp_exits_on_a_notice_and_ends_with_a_laptops_weights(stack: LocalStack, tmp_path: Path) -> None:
     sharded = {"strategy": "fsdp"}
-    with stack.declared(job("sharded", {"at_step": LOSS_STEP, "notice_seconds": 10}), overrides(**sharded)):
+    with stack.declared(job("sharded", {"at_step": LOSS_STEP, "notice": "10s"}), overrides(**sharded)):
         stack.trainyard("submit")
     run = stack.run_of("sharded")
     assert {line.get("strategy") for line in run.lines if "strategy" in line} == {"fsdp"}
@@ -288,7 +288,7 @@ def test_an_mpi_job_whose_worker_and_launcher_are_preempted_loses_no_step(
 
 
 def by_mpi(declaration: Declaration) -> None:
-    declaration["job"]["runtime"] = "mpi-none"
+    declaration["job"]["runtime"] = "mpi-tcp"
 
 
 def node_of_role(stack: LocalStack, name: str, role: str) -> str:
@@ -305,7 +305,7 @@ def test_every_preempted_node_is_given_back_when_its_job_has_ended(stack: LocalS
 
 def nodes_taken_by(stack: LocalStack, name: str) -> set[str]:
     """Run a job that only occupies two nodes until its pods run; return those nodes."""
-    body = manifests.train_job(name, runtime="torch-none", num_nodes=2, command=["sleep", "900"])
+    body = manifests.train_job(name, runtime="torch-tcp", nodes=2, command=["sleep", "900"])
     stack.apply(body)
     pods = ("pods", "-n", NAMESPACE, "-l", f"{SET}={name}", "--field-selector=status.phase=Running")
     stack.wait_until(lambda: len(stack.names(*pods)) == 2, f"two running pods of {name}")
@@ -328,8 +328,8 @@ def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack) -> None:
 
 
 def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job_and_in_an_mpi_job(stack: LocalStack) -> None:
-    ours = manifests.train_job("hello", runtime="mpi-none", num_nodes=2, command=HELLO)
-    theirs = manifests.mpi_job("hello-mpi", stack.training_image, num_nodes=2, command=HELLO)
+    ours = manifests.train_job("hello", runtime="mpi-tcp", nodes=2, command=HELLO)
+    theirs = manifests.mpi_job("hello-mpi", stack.training_image, nodes=2, command=HELLO)
     for body, condition in ((ours, "Complete"), (theirs, "Succeeded")):
         assert logs_of_completed(stack, body, condition).count("sum of 1 to 2 is 3") == 2
 
@@ -338,7 +338,7 @@ def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job_and_in_an_mpi_jo
 def as_on_clouds(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A runtime whose image has the packages, on nodes that have this image; its pods mount none."""
     packages_inside.put_on(stack, sorted(SPOT), tmp_path_factory.mktemp("image"))
-    runtime = stack.get("clustertrainingruntime", "torch-none")
+    runtime = stack.get("clustertrainingruntime", "torch-tcp")
     runtime["metadata"] = {"name": "torch-inside", "labels": runtime["metadata"]["labels"]}
     [replicated] = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     pod = replicated["template"]["spec"]["template"]["spec"]
@@ -356,6 +356,6 @@ def as_on_clouds(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) ->
 def test_a_job_of_an_image_with_the_packages_trains_to_its_end(stack: LocalStack, as_on_clouds: str) -> None:
     settings = ["data.name=digits", "steps=5", f"run_dir={CHECKPOINTS}/inside/run-001"]
     command = ["python3", "-m", "trainyard_train.train", *(f"--set={each}" for each in settings)]
-    body = manifests.train_job("inside", runtime=as_on_clouds, num_nodes=2, command=command)
+    body = manifests.train_job("inside", runtime=as_on_clouds, nodes=2, command=command)
     logs_of_completed(stack, body, "Complete", num_pods=2)
     assert stack.run_of("inside").step == 5

@@ -34,19 +34,19 @@ def as_datacenter(declaration: Declaration) -> None:
         "filesystem": {"kind": "nfs", "server": "nfs.example.com", "share": "/training"},
         "object_store": {"endpoint": "https://s3.example.com"},
         "training_image": IMAGE,
-        "network_operator": "present",
+        "network_operator": "existing",
     }
     declaration["pools"] = [
-        {"name": "system", "capacity": "system", "num_nodes": 1},
+        {"name": "system", "role": "system", "nodes": 1},
         {
             "name": "on-demand",
             "capacity": "on-demand",
-            "num_nodes": 2,
+            "nodes": 2,
             "accelerator": {"model": "h100", "count": 1},
         },
     ]
     declaration["queues"] = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 2}]}]
-    declaration["storage"]["object_store"].pop("size_gib")
+    declaration["storage"]["object_store"].pop("size")
     declaration["job"]["name"] = "by-context"
     declaration["job"]["overrides"] |= {"steps": 60}
 

@@ -75,7 +75,7 @@ def test_up_makes_the_nodes_and_the_operators_that_the_stack_declares(stack: Loc
         deployments = stack.get("deployments", "-n", namespace)["items"]
         assert [item["status"].get("readyReplicas") for item in deployments] == [1] * number
     assert stack.names("clusterqueues") == ["gpu", "small"]
-    runtimes = ["mpi-distributed", "mpi-none", "torch-distributed", "torch-none"]
+    runtimes = ["mpi-distributed", "mpi-tcp", "torch-distributed", "torch-tcp"]
     assert stack.names("clustertrainingruntimes") == runtimes
 
 
@@ -207,7 +207,7 @@ def test_jobs_keep_their_training_environment_when_the_stack_gets_another_one_an
     stack.trainyard("up", "--no-job")
     second = environments(stack) - first
     assert len(second) == len(first) == 1
-    runtime = stack.kubectl("get", "clustertrainingruntime", "torch-none", "-o", "yaml")
+    runtime = stack.kubectl("get", "clustertrainingruntime", "torch-tcp", "-o", "yaml")
     assert second.pop() in runtime and not [each for each in first if each in runtime]
     del stack.environment["TRAINYARD_TRAINING_ENV"]
     stack.trainyard("up", "--no-job")
@@ -226,7 +226,7 @@ def one_more_team(declaration: Declaration) -> None:
 
 
 def one_more_spot_node(declaration: Declaration) -> None:
-    declaration["pools"][2]["num_nodes"] = 3
+    declaration["pools"][2]["nodes"] = 3
 
 
 def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack: LocalStack) -> None:

@@ -185,7 +185,7 @@ def test_all_output_of_the_ranks_is_retained_after_two_failed_nodes(
 ) -> None:
     written = stack.data / "checkpoints" / "research" / "written"
     stack.kubectl("delete", "trainjob", JOB, f"--namespace={NAMESPACE}", "--ignore-not-found")
-    stack.apply(train_job(VERBOSE, runtime="torch-none", num_nodes=2, command=["/bin/sh", "-c", PRINTS]))
+    stack.apply(train_job(VERBOSE, runtime="torch-tcp", nodes=2, command=["/bin/sh", "-c", PRINTS]))
     failed = [node_of(stack, written, attempt=0), ""]
     follow, environment = as_mei(stack, "logs", VERBOSE, "-f", "--node", "1")
     # Into a file, since a command that writes to an unread pipe blocks.
@@ -361,7 +361,7 @@ def test_the_same_code_is_sent_once_and_followed_to_its_end(
     message = member("rerun", MINE, "--name", "again")
     assert "submitted again as run-" in message
     assert trainjob(stack, "again")["trainyard.dev/origin"] == trainjob(stack, MINE)["trainyard.dev/origin"]
-    (folder / "job.yaml").write_text("name: written\nnum_nodes: 2\ncommand: [sh, -c, 'ls; exit 2']\n")
+    (folder / "job.yaml").write_text("name: written\nnodes: 2\ncommand: [sh, -c, 'ls; exit 2']\n")
     with pytest.raises(TrainyardError, match="failed") as failed:
         member("run", "job.yaml")
     assert failed.value.exit_code is ExitCode.JOB_FAILED
@@ -376,7 +376,7 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(
 ) -> None:
     monkeypatch.chdir(folder)
     message = member(*RUN_MINE, "--name", "tried", "--dry-run", "--", "python", "train.py", "7")
-    assert "kind: TrainJob" in message and "where  2 × 1 GPUs by queue gpu, runtime torch-none" in message
+    assert "kind: TrainJob" in message and "where  2 × 1 GPUs by queue gpu, runtime torch-tcp" in message
     assert "when   now to " in message and "price  spot: no machine is bought for it" in message
     assert "tried" not in member("jobs")
     with pytest.raises(InputError, match=r"spot of gpu \(2 simulated, 1 on a node, none, spot\)"):

@@ -20,7 +20,7 @@ Edit = Callable[[dict[str, Any]], None]
 
 
 def _bigger(stack: dict[str, Any]) -> None:
-    stack["pools"][1]["num_nodes"] = 2
+    stack["pools"][1]["nodes"] = 2
 
 
 def _another_machine(stack: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehear
 
 
 def test_a_preview_reports_how_each_pool_changes(life: Rehearsal) -> None:
-    assert Watched.announced["size"] == ("pool gpu: num_nodes 1 → 2, in place",)
+    assert Watched.announced["size"] == ("pool gpu: nodes 1 → 2, in place",)
     rolling = "rolling, nodes are replaced one by one: launchTemplate.version"
     (machine,) = Watched.announced["machine"]
     assert machine.startswith("pool gpu: replaced for instanceTypes: new nodes are created")

@@ -49,7 +49,7 @@ def test_up_follows_the_run_after_ctrl_c_and_completes_the_preemption_in_which_i
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("interrupted")
-    with stack.declared(job("interrupted", {"at_step": 15, "notice_seconds": 0}), SLOWLY):
+    with stack.declared(job("interrupted", {"at_step": 15, "notice": "0s"}), SLOWLY):
         up = stack.start("up")
         submitted = at_work(stack, up, run)
         up.signal(signal.SIGINT)
@@ -119,7 +119,7 @@ def test_a_full_disk_is_reported_before_anything_starts(small_disk: Path) -> Non
 
 def test_a_wrong_stack_file_is_reported_with_every_problem_and_its_line(other: LocalStack) -> None:
     text = other.file.read_text()
-    other.file.write_text(text.replace("num_nodes: 1", "num_nodes: -1").replace("quota: 2", "quota: many"))
+    other.file.write_text(text.replace("nodes: 1", "nodes: -1").replace("quota: 2", "quota: many"))
     refused = other.trainyard("up", code=2)
     assert "3 problems" in refused.errors
     assert f"{other.file.name}:" in refused.errors
@@ -157,7 +157,7 @@ def test_down_with_jobs_in_the_queue_leaves_nothing_but_the_data_however_often_i
 ) -> None:
     for name in ("long", "long-too", "waits"):
         sleep = ["python3", "-c", "import time; time.sleep(900)"]
-        stack.apply(manifests.train_job(name, runtime="torch-none", num_nodes=2, command=sleep))
+        stack.apply(manifests.train_job(name, runtime="torch-tcp", nodes=2, command=sleep))
     of_jobs = "--selector=jobset.sigs.k8s.io/jobset-name"
     pods = ("pods", "-n", NAMESPACE, of_jobs, "--field-selector=status.phase=Running")
     stack.wait_until(lambda: len(stack.names(*pods)) == 4, "four pods at work")

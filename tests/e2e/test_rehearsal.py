@@ -81,7 +81,7 @@ def test_the_gcp_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> 
     assert "trainyard:gcp:NodePoolSize training-spot" in report["order"]
     assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
     (change,) = (phase["pools"] for phase in report["phases"] if phase["name"] == "update")
-    assert change == ["pool preprocessing: num_nodes 6 → 12, in place"]
+    assert change == ["pool preprocessing: nodes 6 → 12, in place"]
     assert "gcp:storage/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
 
 
@@ -149,7 +149,7 @@ ALSO_EXISTING = {
     "kms_key": "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000",
     "filesystem": {
         "kind": "lustre",
-        "capacity_gib": 4800,
+        "capacity": "4800Gi",
         "zone": "us-east-2b",
         "link": False,
         "existing": {

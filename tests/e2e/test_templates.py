@@ -130,7 +130,7 @@ def test_a_fleet_joins_the_stacks_of_clusters_through_the_package_under_the_poli
     node = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
     runtime = {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": [node]}}}
     kind = "trainer.kubeflow.org/v1alpha1:ClusterTrainingRuntime"
-    _have(tmp_path / "kubernetes", kind, "torch-none", runtime)
+    _have(tmp_path / "kubernetes", kind, "torch-tcp", runtime)
     with engine_for(project, tmp_path, own=True, shared=True) as engine:
         for name, outputs in FLEET_STACKS.items():
             _bring_up_outputs(replace(engine, project=tmp_path / name), outputs)
@@ -153,7 +153,7 @@ def _bring_up_outputs(engine: ProjectEngine, changed: Mapping[str, Any]) -> None
     """Create a stack that has only the outputs of a cluster."""
     queues = {"research": {"namespace": "team-research", "localQueue": "research", "clusterQueue": "gpu"}}
     kubeconfig = {"fn::secret": "of a cluster that is none"}
-    outputs = {"queues": queues, "datasets": {}, "runtimes": ["torch-none"], "kubeconfig": kubeconfig}
+    outputs = {"queues": queues, "datasets": {}, "runtimes": ["torch-tcp"], "kubeconfig": kubeconfig}
     program = {"name": engine.project.name, "runtime": "yaml", "outputs": {**outputs, **changed}}
     engine.project.mkdir(exist_ok=True)
     (engine.project / "Pulumi.yaml").write_text(yaml.safe_dump(program))
@@ -181,12 +181,12 @@ def test_a_training_job_passes_its_lifecycle_under_the_policies(tmp_path: Path) 
         assert engine.preview(*EVALUATED).returncode == 0
         assert "4 created" in run("up", *EVALUATED)
         assert "4 unchanged" in run("up", *EVALUATED)
-        written("num_nodes: 2", "num_nodes: 3")
+        written("nodes: 2", "nodes: 3")
         assert "1 replaced" in run("up", *EVALUATED)
         assert "4 deleted" in run("destroy", EVALUATED[0])
-        written("num_nodes: 3", "num_nodes: 0")
-        assert "property job.num_nodes with value '{0}'" in engine.preview().stdout
-        written("num_nodes: 0", "num_nodes: many")
+        written("nodes: 3", "nodes: 0")
+        assert "property job.nodes with value '{0}'" in engine.preview().stdout
+        written("nodes: 0", "nodes: many")
         assert "Cannot assign type 'string' to type 'integer'" in engine.preview().stdout
 
 
@@ -419,7 +419,7 @@ def test_a_merge_is_brought_up_and_drift_found(runner: Runner, cloud: dict[str, 
 
 def _scale(runner: Runner, nodes: int) -> None:
     file = Path(runner.environment["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml"
-    file.write_text(file.read_text().replace("on-demand, num_nodes: 1", f"on-demand, num_nodes: {nodes}"))
+    file.write_text(file.read_text().replace("on-demand, nodes: 1", f"on-demand, nodes: {nodes}"))
 
 
 def _content(folder: Path) -> dict[str, bytes]:

@@ -83,7 +83,7 @@ def test_pods_of_several_nodes_need_the_claims_of_their_fabric(fabric: str, clai
 
 def test_machines_of_the_catalogue_have_their_fabric() -> None:
     assert fabric_lint.machine_fabric("p5en.48xlarge") == "efav3"
-    assert fabric_lint.machine_fabric("g6.xlarge") == "none"
+    assert fabric_lint.machine_fabric("g6.xlarge") == "tcp"
     assert fabric_lint.machine_fabric("p9.xlarge") == ""
 
 
@@ -102,8 +102,8 @@ def test_the_job_that_we_submit_passes_the_lint_and_fails_without_its_devices() 
         name="digits",
         team="research",
         runtime="torch-efav3",
-        num_nodes=2,
-        accelerators_per_node=8,
+        nodes=2,
+        gpus=8,
         config="digits",
     )
     spec = manifest(job, "run")["spec"]

@@ -71,7 +71,7 @@ def exit_codes(runtime: Mapping[str, Any]) -> set[int]:
     return {code for rule in rules for code in rule.get("onExitCodes", {"values": []})["values"]}
 
 
-@pytest.mark.parametrize("name", ["torch-none", "mpi-none"])
+@pytest.mark.parametrize("name", ["torch-tcp", "mpi-tcp"])
 def test_the_preemption_of_a_spot_node_restarts_the_job_without_counting(local_plan: Plan, name: str) -> None:
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
     disrupted = "Pod team-a/job-node-0-0 has condition DisruptionTarget matching FailJob rule at index 0"
@@ -79,7 +79,7 @@ def test_the_preemption_of_a_spot_node_restarts_the_job_without_counting(local_p
         assert fate_of(runtime, output) == "RestartJobSetAndIgnoreMaxRestarts"
 
 
-@pytest.mark.parametrize("name", ["torch-none", "mpi-none"])
+@pytest.mark.parametrize("name", ["torch-tcp", "mpi-tcp"])
 def test_a_job_that_would_end_in_the_same_way_again_is_not_restarted(local_plan: Plan, name: str) -> None:
     runtime = local_plan.named("ClusterTrainingRuntime")[name]
     fails = {EXIT_WRONG_CONFIG, EXIT_UNUSABLE, EXIT_NOT_DURABLE, EX_NO_FABRIC, EX_HELD}

@@ -34,10 +34,10 @@ def test_the_program_reads_answers_and_logs_what_they_change(monkeypatch: pytest
     messages: list[str] = []
     monkeypatch.setattr(pulumi.log, "info", messages.append)
     section = yaml.safe_load((ROOT / "stacks/Pulumi.local.yaml").read_text())["config"]["trainyard:stack"]
-    config = {"trainyard:stack": json.dumps(section), "trainyard:stack.pools[1].num_nodes": "5"}
+    config = {"trainyard:stack": json.dumps(section), "trainyard:stack.pools[1].nodes": "5"}
     monkeypatch.setattr(pulumi.runtime.config, "CONFIG", ContextVar("config", default=config))
     assert load_stack("none").pools[1].num_nodes == 5
-    number = section["pools"][1]["num_nodes"]
-    change = f"trainyard:stack.pools[1].num_nodes is 5, in place of {number} in trainyard:stack"
+    number = section["pools"][1]["nodes"]
+    change = f"trainyard:stack.pools[1].nodes is 5, in place of {number} in trainyard:stack"
     assert messages == [change]
     assert load_stack("none").name == section["name"]

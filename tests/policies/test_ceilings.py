@@ -14,7 +14,7 @@ from policies.policy import Resource
 from policies.unknowns import PropertyBlock
 from tests.policies.corpus import with_unknown
 
-POOL = {"name": "cpu", "capacity": "on-demand", "machine": "m7i.xlarge", "num_nodes": 1}
+POOL = {"name": "cpu", "capacity": "on-demand", "machine": "m7i.xlarge", "nodes": 1}
 VPC = {"id": "vpc-0123456789abcdef0"}
 ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 
@@ -47,7 +47,7 @@ def test_the_control_plane_and_the_stacks_nat_gateways_count(network: dict[str, 
 
 def test_cloud_nat_counts_no_more_than_32_machines() -> None:
     provider = {"kind": "gcp", "region": "us-central1", "network": {"nat": True}}
-    pools = [{"name": "cpu", "capacity": "on-demand", "machine": "e2-standard-4", "num_nodes": 100}]
+    pools = [{"name": "cpu", "capacity": "on-demand", "machine": "e2-standard-4", "nodes": 100}]
     own = {"e2-standard-4": 0.01}
     (message,) = refusals(provider, pools, prices=own, service_prices={"cloud-nat-vm": 1})
     assert "got 33.10 USD/h for 1 pool, a control plane and NAT;" in message
@@ -72,13 +72,13 @@ def test_a_ceiling_for_pools_needs_no_prices_of_services() -> None:
 
 
 def test_an_on_premises_stack_costs_nothing() -> None:
-    pools = [{"name": "gpu", "capacity": "on-demand", "accelerator": {"model": "h100"}, "num_nodes": 8}]
+    pools = [{"name": "gpu", "capacity": "on-demand", "accelerator": {"model": "h100"}, "nodes": 8}]
     assert refusals({"kind": "onprem", "context": "datacenter"}, pools, pool_hourly_usd=0) == []
     assert refusals({"kind": "local"}, pools, pool_hourly_usd=0) == []
 
 
 def test_prices_of_coreweave_are_by_zone() -> None:
-    pools = [{"name": "gpu", "capacity": "spot", "machine": "gd-8xh100ib-i128", "num_nodes": 2}]
+    pools = [{"name": "gpu", "capacity": "spot", "machine": "gd-8xh100ib-i128", "nodes": 2}]
     (message,) = refusals({"kind": "coreweave", "zone": "US-EAST-04A"}, pools)
     assert "got 39.42 USD/h for 1 pool;" in message
     (unpriced,) = refusals({"kind": "coreweave", "zone": "EU-SOUTH-04A"}, pools)
@@ -139,7 +139,7 @@ def test_a_child_of_a_cluster_that_was_not_counted_is_counted() -> None:
 
 def test_an_existing_filesystem_is_not_counted() -> None:
     existing = {"id": "fs-0123456789abcdef0"}
-    filesystem = {"kind": "lustre", "capacity_gib": 4800, "throughput": 250}
+    filesystem = {"kind": "lustre", "capacity": "4800Gi", "throughput": 250}
     provider = {"kind": "aws", "region": "us-east-1", "zones": ZONES, "network": {"nat": "none"}}
     (unpriced,) = refusals({**provider, "filesystem": filesystem}, [POOL], hourly_usd=10)
     assert "fsx-lustre-250, which has no price" in unpriced

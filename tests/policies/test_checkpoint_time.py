@@ -15,7 +15,7 @@ from policies.unknowns import PropertyBlock
 from tests.policies.corpus import with_unknown
 
 TODAY = date(2026, 11, 23)
-SPOT = {"name": "spot", "capacity": "spot", "num_nodes": 2, "accelerator": {"model": "h100", "count": 8}}
+SPOT = {"name": "spot", "capacity": "spot", "nodes": 2, "accelerator": {"model": "h100", "count": 8}}
 
 
 def refusals(kind: str, seconds: float) -> list[str]:

@@ -255,7 +255,7 @@ def test_tags_and_tls_are_remediated_if_the_level_is_remediate(engine: PolicyEng
 
 
 def test_a_plan_over_the_ceiling_is_refused_and_nothing_is_created(engine: PolicyEngine) -> None:
-    pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 3}
+    pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "nodes": 3}
     spec = {"target": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
 
     def program() -> None:
@@ -270,7 +270,7 @@ def test_a_plan_over_the_ceiling_is_refused_and_nothing_is_created(engine: Polic
 
 
 def test_ceilings_apply_to_the_sum_of_all_clusters(engine: PolicyEngine) -> None:
-    pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "num_nodes": 1}
+    pool = {"name": "gpu", "capacity": "on-demand", "machine": "p5en.48xlarge", "nodes": 1}
     spec = {"target": {"kind": "aws", "region": "eu-north-1"}, "pools": [pool]}
 
     def program() -> None:
@@ -288,7 +288,7 @@ def test_ceilings_apply_to_the_sum_of_all_clusters(engine: PolicyEngine) -> None
 
 
 def test_a_type_named_like_our_component_is_counted_by_the_ceilings(engine: PolicyEngine) -> None:
-    pool = {"name": "cpu", "capacity": "on-demand", "machine": "m7i.xlarge", "num_nodes": 1}
+    pool = {"name": "cpu", "capacity": "on-demand", "machine": "m7i.xlarge", "nodes": 1}
     provider = {"kind": "aws", "region": "us-east-1", "existing_cluster": {"name": "shared"}}
 
     def program() -> None:

@@ -133,8 +133,8 @@ def test_whole_floats_are_numbers_again() -> None:
         ({"target": {"kind": "awz"}}, "stack.target.kind"),
         ({"target": "aws"}, "stack.target"),
         ({"pools": []}, "stack.pools"),
-        ({"pools": [{"name": "system"}]}, "stack.pools[0].capacity"),
-        ({"storage": {"checkpoints": {"size_gib": 0}}}, "stack.storage.checkpoints.size_gib"),
+        ({"pools": [{"name": "system"}]}, "stack.pools[0].nodes"),
+        ({"storage": {"checkpoints": {"size": "0Gi"}}}, "stack.storage.checkpoints.size"),
         ({"operators": {"kueue": "perhaps"}}, "stack.operators.kueue"),
         ({"queues": 3}, "stack.queues"),
         ({"priorities": {"high": "one"}}, "stack.priorities.high"),
@@ -161,7 +161,7 @@ def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        ({"num_nodes": 0}, "job.num_nodes"),
+        ({"nodes": 0}, "job.nodes"),
         ({"team": "No Team"}, "job.team"),
         ({"runtime": None}, "job.runtime"),
         ({"runtime": "torch-efa3"}, "job.runtime"),
@@ -170,12 +170,12 @@ def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
         ({"command": None, "config": "digits", "dataset": "digits"}, "job.dataset"),
         ({"datasets": ["digits"]}, "job.datasets"),
         ({"files": ["a"]}, "job.files"),
-        ({"runtime": None, "needs": {"memory_gib": 80}}, "job.needs"),
-        ({"nodes": 2}, "job.nodes"),
+        ({"runtime": None, "needs": {"memory": "80Gi"}}, "job.needs"),
+        ({"num_nodes": 2}, "job.num_nodes"),
     ],
 )
 def test_a_job_alone_is_refused_settings_of_a_stack(change: dict[str, Any], path: str) -> None:
-    job = {"name": "vision", "team": "research", "runtime": "torch-none", "command": ["python", "train.py"]}
+    job = {"name": "vision", "team": "research", "runtime": "torch-tcp", "command": ["python", "train.py"]}
     data = {key: value for key, value in {**job, **change}.items() if value is not None}
     with pytest.raises(InputError) as error:
         COMPONENTS[f"{MODULE}TrainingJob"].read({"job": data}, RUN)
@@ -209,7 +209,7 @@ TEAMS: Mapping[str, Any] = {
 def test_a_job_is_refused_a_queue_that_is_not_its_teams(
     change: dict[str, Any], queues: Any, path: str, allowed: str, fix: str
 ) -> None:
-    job = {"name": "vision", "team": "research", "runtime": "torch-none", "config": "digits", **change}
+    job = {"name": "vision", "team": "research", "runtime": "torch-tcp", "config": "digits", **change}
     with pytest.raises(InputError) as error:
         COMPONENTS[f"{MODULE}TrainingJob"].read({"job": job, "queues": queues}, RUN)
     (problem,) = error.value.problems
@@ -223,7 +223,7 @@ def test_a_queue_is_named_by_the_cluster_queue_and_becomes_the_teams_local_queue
     queue: str | None, local: str
 ) -> None:
     """The local queue of a team's first queue has the team's name."""
-    data = {"name": "vision", "team": "research", "runtime": "torch-none", "config": "digits", "queue": queue}
+    data = {"name": "vision", "team": "research", "runtime": "torch-tcp", "config": "digits", "queue": queue}
     job = parse_job(data)
     check(job, TEAMS)
     assert asyncio.run(local_queue(job, TEAMS, pulumi.ResourceOptions())) == local

@@ -66,7 +66,7 @@ def run(
     trainyard run job.yaml
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
-    from trainyard.source.options import RunRequest, job_of, minutes_of, named_team, written
+    from trainyard.source.options import RunRequest, job_of, named_team, written
 
     given = {
         "name": name,
@@ -74,10 +74,10 @@ def run(
         "queue": queue,
         "priority": priority,
         "image": image,
-        "processes_per_node": ranks_per_node,
+        "ranks_per_node": ranks_per_node,
         "datasets": dataset,
         "files": include,
-        "hold_on_failure_minutes": minutes_of(hold_on_failure),
+        "hold_on_failure": hold_on_failure,
     }
     asked = RunRequest(
         words=words or (),

@@ -59,7 +59,7 @@ TYPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "WorkerState": {
         "place": _described(_TEXT, "region or country of the worker"),
-        "tokenExpires": _described(_TEXT, "expiry of the hub's token (RFC 3339)"),
+        "tokenExpires": _described(_TEXT, "expiry of the manager's token (RFC 3339)"),
     },
     "FleetQueue": {
         "teams": _described(_list(_TEXT), "teams that may use the queue"),
@@ -91,7 +91,7 @@ OUTPUTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "Fleet": {
         "name": _described(_TEXT, "name of the fleet"),
-        "hub": _described(_TEXT, "name of the hub's stack"),
+        "manager": _described(_TEXT, "name of the manager's stack"),
         "workers": _described(_map(_type("WorkerState")), "workers by name"),
         "queues": _described(_map(_type("FleetQueue")), "queues by name"),
     },

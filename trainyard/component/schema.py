@@ -40,7 +40,7 @@ OTHER_INPUTS = {
 """Component → its optional inputs."""
 DESCRIPTIONS = {
     "Cluster": "A GPU training cluster: node pools, fabric, checkpoint storage, operators and queues.",
-    "Fleet": "A multi-cluster fleet (MultiKueue): jobs of a hub run on workers that data residency permits.",
+    "Fleet": "A multi-cluster fleet (MultiKueue): jobs of a manager run on permitted workers.",
     "TrainingJob": "One training job in a team's queue, on the cluster of the program's Kubernetes provider.",
 }
 PATH = Path(service.__file__).parent / "schema.json"
@@ -116,8 +116,8 @@ class _Types:
             return self.of(choices[0], owner)
         if "discriminator" in value:
             return self._by_kind(choices, value["discriminator"]["propertyName"], owner)
-        # `number` includes `integer`.
-        ours = [each for each in choices if each.get("type") != "integer"]
+        types = {each.get("type") for each in choices}
+        ours = [each for each in choices if each.get("type") != "integer" or "number" not in types]
         return {"oneOf": [self.of(each, owner) for each in ours]}
 
     def _by_kind(self, choices: list[Schema], key: str, owner: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ Queues = Any
 """The input `queues`: team → its queues, in the form of a Cluster's output; UNKNOWN, or None if omitted."""
 
 _STACK_ONLY_KEYS: Mapping[str, str] = {
-    "needs": "write the `runtime`: the cluster's ClusterTrainingRuntimes, of `torch-none` or of a fabric",
+    "needs": "write the `runtime`: the cluster's ClusterTrainingRuntimes, of `torch-tcp` or of a fabric",
     "dataset": "write its path among `overrides`, as data.path",
     "datasets": "write their paths into `command`: /mnt/datasets/…",
     "files": "leave it out: `trainyard run` stores folders of code",
@@ -56,7 +56,7 @@ def _problems(job: JobSpec) -> Iterator[Problem]:
             yield Problem(f"job.{key}", str(value), "a key for jobs of stack files only", fix)
     known = [names.runtime(kind, each.name) for each in catalog.fabrics() for kind in each.frameworks]
     if job.needs is None and job.runtime not in known:
-        fix = did_you_mean(job.runtime, known, "name it, such as torch-none")
+        fix = did_you_mean(job.runtime, known, "name it, such as torch-tcp")
         allowed = (
             "a training runtime of the cluster: torch or mpi, and its fabric (`trainyard catalog fabrics`)"
         )

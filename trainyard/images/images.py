@@ -103,7 +103,7 @@ def _architectures(stack: Stack, declared: Sequence[Mapping[str, Any]]) -> dict[
             pools = [pool for pool in stack.pools if pool.accelerator and pool.fabric == fabric]
             for image in _images(each):
                 found.setdefault(image, set()).update(pool.architecture for pool in pools)
-    system = {pool.architecture for pool in stack.pools if pool.capacity == "system"}
+    system = {pool.architecture for pool in stack.pools if pool.is_system}
     for each in declared:
         for image in _images(each) if each.get("kind") == "Job" else ():
             found.get(image, set()).update(system)

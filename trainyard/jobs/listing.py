@@ -121,11 +121,11 @@ def _running(pods: Sequence[Object], job: str) -> list[Object]:
 def _held(cluster: MemberCluster, job: Object, running: Sequence[Object]) -> str:
     """Return why a job's pods are retained after its failure; empty where they are not.
 
-    Only the logs of jobs with `hold_on_failure_minutes` are read.
+    Only the logs of jobs with `hold_on_failure` are read.
     """
     about = job["metadata"]
     asked = json.loads((about.get("annotations") or {}).get(JOB, "{}"))
-    if "hold_on_failure_minutes" not in asked:
+    if "hold_on_failure" not in asked:
         return ""
     for pod in running:
         name = pod["metadata"]["name"]

@@ -100,11 +100,11 @@ def job_of(asked: RunRequest, found: Written, team: str, folder: Path) -> JobSpe
     if asked.command:
         flags["command"] = list(asked.command)
     if asked.nodes is not None:
-        flags["num_nodes"] = asked.nodes
+        flags["nodes"] = asked.nodes
     variables = _pairs(asked.environment)
-    written_ones = found.data.get("environment") or {}
+    written_ones = found.data.get("env") or {}
     if variables and isinstance(written_ones, dict):  # any other value is refused below
-        flags["environment"] = {**written_ones, **variables}
+        flags["env"] = {**written_ones, **variables}
     defaults = {"name": made_up(folder.name), "team": team}
     return parse_job({**defaults, **found.data, **flags}, found.source)
 
@@ -113,21 +113,6 @@ def made_up(base: str) -> str:
     """Return a name for a job that was given none; no other has it."""
     plain = re.sub(r"[^a-z0-9]+", "-", base.lower()).lstrip("-0123456789")[:_MAX_BASE].rstrip("-")
     return f"{plain or 'job'}-{random.token_hex(3)}"
-
-
-def minutes_of(text: str) -> int | None:
-    """Return the minutes of `30m` or `2h`; None if it is empty.
-
-    Raises:
-        InputError: the text is no duration.
-    """
-    if not text:
-        return None
-    found = re.fullmatch(r"(\d+)([mh])", text)
-    if found is None:
-        fix = "write a number and its unit"
-        raise InputError([Problem("--hold-on-failure", text, "minutes or hours, as 30m or 2h", fix)])
-    return int(found[1]) * (60 if found[2] == "h" else 1)
 
 
 def _pairs(given: Sequence[str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ PACKAGE_PARTS = ("binary/pulumi-codegen", "binary/pulumi-language-yaml")
 
 def host_parts(stack: Stack, names: Iterable[str]) -> Iterator[str]:
     """Yield what of all artifacts an embedded cluster of this stack needs of the host, and runs as images."""
-    left_out = () if stack.operators.legacy_v1 else ("image/training-operator",)
+    left_out = () if stack.operators.training_operator else ("image/training-operator",)
     for name in names:
         if name.startswith(("package/", "image/")) and name not in left_out:
             yield name

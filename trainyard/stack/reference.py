@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from catalog.quantities import DURATION, SIZE
+from infra.stackfile.node_pool import RANGE
+
 Schema = Mapping[str, Any]
 
 INTRODUCTION = (
@@ -90,6 +93,8 @@ def _type(value: Schema) -> str:
         return _array(value)
     if value.get("type") == "object":
         return _object(value)
+    if value.get("pattern") in _FORMS:
+        return _FORMS[value["pattern"]]
     return f"{_PLAIN.get(value.get('type', ''), 'any')}{_bounds(value)}"
 
 
@@ -103,6 +108,12 @@ def _alternatives(value: Schema) -> Iterator[str]:
 
 
 _PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+_FORMS = {
+    f"^{SIZE}$": "size, such as `20Gi`",
+    f"^{DURATION}$": "duration, such as `30m`",
+    RANGE: "range, such as `0..4`",
+}
+"""Pattern of a text → its form in words."""
 MANY = 8
 """Maximum number of choices in a table's cell; longer lists are counted, and are in the schema."""
 

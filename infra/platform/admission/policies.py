@@ -299,7 +299,7 @@ def _facts(controllers: Sequence[str]) -> dict[str, str]:
 def _is_controller(controllers: Sequence[str]) -> str:
     return (
         f"{_asked_by(OPERATORS, KUBE_SYSTEM, controllers)} || request.userInfo.username in {list(CLUSTER)!r}"
-        # A fleet's hub sends jobs that it has evaluated. Only the platform may create namespaces with this
+        # A fleet's manager sends evaluated jobs. Only the platform may create namespaces with this
         # prefix.
         f" || request.userInfo.?groups.orValue([]).exists(each, each.startsWith('{_ACCOUNT}s:fleet-'))"
     )

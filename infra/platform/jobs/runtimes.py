@@ -70,7 +70,7 @@ _PREFERRED, _REQUIRED = (f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("
 
 
 class Runtimes(Layer):
-    """One runtime per framework and fabric class: `torch-none`, `mpi-none`.
+    """One runtime per framework and fabric class: `torch-tcp`, `mpi-tcp`.
 
     And one per framework that every target has, so that one TrainJob file runs on all of them.
     """
@@ -296,7 +296,7 @@ def _security(context: PlatformContext, fabric: str) -> dict[str, Any]:
 def _container(context: PlatformContext, pools: Sequence[PoolSettings]) -> dict[str, Any]:
     fabric = pools[0].fabric_class
     # A job requests a number of a node's accelerators; with a fabric it gets the whole node.
-    accelerators = 1 if fabric == "none" else min(pool.accelerators_per_node for pool in pools)
+    accelerators = 1 if fabric == "tcp" else min(pool.accelerators_per_node for pool in pools)
     variables = {
         **python_environment(context.settings),
         "HF_HUB_CACHE": names.HUGGING_FACE_CACHE,

@@ -92,7 +92,7 @@ def _probes() -> Probes:
 def _without_quota() -> list[str]:
     """Return the node resources that jobs request together with accelerators.
 
-    They include every fabric's, since the hub of a fleet admits jobs to nodes of other clusters.
+    They include every fabric's, since the manager of a fleet admits jobs to nodes of other clusters.
     """
     return sorted({name for fabric in catalog.fabrics() for name in fabric.pod_resources})
 
@@ -129,8 +129,8 @@ def configuration(
     accelerators are what is scarce. A job whose pods are not all ready in time, or not again after one has
     failed, is evicted and queued again; an autoscaled node has to boot and pull the image of jobs
     first, which takes up to half an hour. `fair_sharing`: queues of a cohort borrow by their weights, and
-    a queue that has borrowed more than its share is preempted. Objects that a hub of a fleet creates on
-    workers carry the hub's name as their origin, so that no other hub garbage-collects them.
+    a queue that has borrowed more than its share is preempted. Objects that a manager of a fleet creates on
+    workers carry the manager's name as their origin, so that no other manager garbage-collects them.
     """
     usual = AUTOSCALED_READY_MINUTES if autoscaled else READY_MINUTES
     ready_minutes = operators.pods_ready_minutes or usual
@@ -174,5 +174,5 @@ def configuration(
 def frameworks(operators: OperatorsSpec) -> list[str]:
     """Return the kinds of jobs that are queued."""
     found = ["batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob", "kubeflow.org/mpijob"]
-    legacy = operators.legacy_v1_kinds if operators.legacy_v1 else ()
+    legacy = operators.training_operator.kinds if operators.training_operator else ()
     return found + [f"kubeflow.org/{kind.lower()}" for kind in legacy]

@@ -26,7 +26,7 @@ def on_fabric(fabric: str) -> list[str]:
     """Return the wrapper of a command whose ranks use a fabric, or NVIDIA's GPUs without one; else empty."""
     if catalog.fabric(fabric).node_files:
         return ["/bin/sh", "-c", program("start_on_fabric.sh").rstrip(), "sh"]
-    return ["/bin/sh", "-c", program("find_driver.sh").rstrip(), "sh"] if fabric == "none" else []
+    return ["/bin/sh", "-c", program("find_driver.sh").rstrip(), "sh"] if fabric == "tcp" else []
 
 
 def unpacking() -> list[str]:

@@ -11,8 +11,8 @@
 # and to the termination message. Then signal $1 ends the container's first process, whose parent is outside of the
 # pod, with an exit status that no other fault has. If only the lock limit is too low, the signal is $1 - 1, which
 # restarts the pod: the limit of a new node follows soon (DaemonSet memory-lock).
-case "${TRAINYARD_FABRIC:-none} ${PET_NNODES:-} ${NCCL_NET:-}" in
-  none* | *' 1 '* | *' '[Ss][Oo][Cc][Kk][Ee][Tt]) exit 0 ;;
+case "${TRAINYARD_FABRIC:-tcp} ${PET_NNODES:-} ${NCCL_NET:-}" in
+  'tcp '* | *' 1 '* | *' '[Ss][Oo][Cc][Kk][Ee][Tt]) exit 0 ;;
 esac
 prefixes=$(IFS=:; for folder in $PATH; do printf '%s ' "${folder%/*}"; done)
 one_of() {

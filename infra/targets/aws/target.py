@@ -31,7 +31,7 @@ TARGET = Target(
             "on-demand pools with EFA have compact placement already: remove `placement:`"
         ),
         Feature.QUEUED_PROVISIONING: (
-            "EC2 has a machine at once or not at all: write `min_nodes: 0` for nodes that come with the jobs,"
+            "EC2 has a machine at once or not at all: write `nodes: 0..N` for nodes that come with the jobs,"
             " or reserve a capacity block for a time to come"
             " (`capacity: reserved`, `reservation: {id: cr-…, kind: block}`)"
         ),

@@ -33,7 +33,7 @@ TARGET = Target(
         ),
         Feature.CHOSEN_PLACEMENT: "a scale set with InfiniBand is one domain, which Azure places itself",
         Feature.AUTOSCALED_POOLS: (
-            "write `provisioning: queued` (beside the queues flex-start) in place of `min_nodes`"
+            "write `provisioning: all-at-once` (beside the queues node-by-node), not a range of `nodes`"
         ),
         Feature.TPU_SLICES: "Azure has no TPUs: choose a machine with GPUs",
         Feature.NVLINK_DOMAINS: (

@@ -30,8 +30,8 @@ TARGET = Target(
         Feature.ALTERNATIVE_MACHINES: "a node pool has one instance type: make a pool of each",
         Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels their location",
         Feature.AUTOSCALED_POOLS: (
-            "a node takes half an hour to boot: remove `min_nodes`; beside the queues write"
-            " `provisioning: flex-start`"
+            "a node takes half an hour to boot: write one number of `nodes`; beside the queues write"
+            " `provisioning: node-by-node`"
         ),
         Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
     },

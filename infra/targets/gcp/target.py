@@ -32,7 +32,8 @@ TARGET = Target(
             "a GKE node pool has one machine type: make a pool of each, and all of them flavors of the queue"
         ),
         Feature.AUTOSCALED_POOLS: (
-            "Google Cloud queues requests for scarce machines: write `provisioning: queued`, not `min_nodes`"
+            "Google Cloud queues requests for scarce machines: write `provisioning: all-at-once`, not a range"
+            " of `nodes`"
         ),
         Feature.CAPACITY_BLOCKS: (
             "only EC2 has capacity blocks: name the reservation, or a future one, with `kind: targeted`"

@@ -20,7 +20,7 @@ TARGET = Target(
     reasons={
         **dict.fromkeys(Feature, "remove the key, or choose a cloud"),
         Feature.RESERVED_CAPACITY: "nodes of this host cannot be reserved: use on-demand or spot",
-        Feature.AUTOSCALED_POOLS: "idle nodes of this host cost nothing: remove `min_nodes`",
+        Feature.AUTOSCALED_POOLS: "idle nodes of this host cost nothing: write one number of `nodes`",
         Feature.NVLINK_DOMAINS: "simulated GPUs have no NVLink: leave `fabric` out",
     },
     pool_types=POOL_TYPES,

@@ -30,7 +30,7 @@ TARGET = Target(
         Feature.ALTERNATIVE_MACHINES: f"{_OWN}: make a pool of each kind of machine",
         Feature.CHOSEN_PLACEMENT: "nodes have fixed locations: list these in provider.leaves",
         Feature.QUEUED_PROVISIONING: f"{_OWN}: the number of nodes is fixed",
-        Feature.AUTOSCALED_POOLS: f"{_OWN}: remove `min_nodes`",
+        Feature.AUTOSCALED_POOLS: f"{_OWN}: write one number of `nodes`",
         Feature.TPU_SLICES: "TPUs exist on Google Cloud only: choose an accelerator of the catalogue",
     },
     pool_types=POOL_TYPES,

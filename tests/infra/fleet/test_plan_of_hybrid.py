@@ -59,7 +59,7 @@ def hybrid(fleet: Fleet) -> Plan:
 
 
 def of_the_hub(plan: Plan, kind: str) -> dict[str, Mapping[str, Any]]:
-    """Return name → inputs of the hub's objects of a kind."""
+    """Return name → inputs of the manager's objects of a kind."""
     found = plan.named(kind).items()
     return {name.removeprefix("hub/"): inputs for name, inputs in found if name.startswith("hub/")}
 
@@ -136,7 +136,7 @@ def test_no_token_and_no_secret_is_among_the_resources(hybrid: Plan) -> None:
 def test_a_runtime_whose_pods_differ_between_workers_is_refused(fleet: Fleet) -> None:
     queues = json.loads(fleet.model_dump_json(exclude_none=True))["queues"][:1]
     queues[0]["workers"] = ["ohio", "amsterdam"]
-    both = edited(fleet, queues=queues, hub={"stack": "onprem", "runtimes": ["torch-efav3"]})
+    both = edited(fleet, queues=queues, manager={"stack": "onprem", "runtimes": ["torch-efav3"]})
     existing = deepcopy(EXISTING)
     existing["azure"]["outputs"]["runtimes"] = ["torch-efav3"]
     existing["amsterdam/torch-efav3"] = runtime(f"another.example.com/training@sha256:{0:064}")
@@ -170,13 +170,21 @@ def test_stacks_that_match_the_fleet_have_no_fault(fleet: Fleet) -> None:
             {"queues": {"vision": QUEUE}},
             "queues.0.teams.0: 'research'; a team of ohio's stack: vision",
         ),
-        ("onprem", {"queues": {"vision": QUEUE}}, "queues.0.teams.0: 'research'; a team of the hub's stack"),
+        (
+            "onprem",
+            {"queues": {"vision": QUEUE}},
+            "queues.0.teams.0: 'research'; a team of the manager's stack",
+        ),
         ("aws", {"runtimes": ["torch-efav2"]}, "queues.0.runtimes.0: 'torch-efav3', not on ohio"),
-        ("onprem", {"runtimes": ["torch-efav3"]}, "hub.runtimes.0: 'torch-efav3'; a runtime that the hub"),
+        (
+            "onprem",
+            {"runtimes": ["torch-efav3"]},
+            "manager.runtimes.0: 'torch-efav3'; a runtime that the manager",
+        ),
         (
             "onprem",
             {"queues": {"research": {**QUEUE, "clusterQueue": "burst"}}},
-            "queues.0.name: 'burst'; a name that no queue of the hub has",
+            "queues.0.name: 'burst'; a name that no queue of the manager has",
         ),
         (
             "azure",

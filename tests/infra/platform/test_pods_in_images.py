@@ -207,14 +207,14 @@ def test_a_golden_pod_finds_pytorch_where_another_image_has_it(nvidias: Root, fi
 JOBS: dict[str, dict[str, Any]] = {
     "config": {"config": "digits"},
     "program": {"command": ["python", "train.py"]},
-    "by-mpirun": {"config": "digits", "runtime": "mpi-none"},
+    "by-mpirun": {"config": "digits", "runtime": "mpi-tcp"},
     "torchrun": {"command": ["python3", "-m", "torch.distributed.run", "train.py"]},
 }
 
 
 def job_container(name: str, plan: str) -> Container:
     """The container of a job on a plan's nodes without a fabric, as Trainer makes it."""
-    asked = {"name": "a", "team": "b", "runtime": "torch-none", "num_nodes": 2, "accelerators_per_node": 1}
+    asked = {"name": "a", "team": "b", "runtime": "torch-tcp", "nodes": 2, "gpus": 1}
     job = parse_job({**asked, **JOBS[name]})
     [runtime] = [
         block for urn, block in golden_plan(plan).items() if urn.endswith(f"TrainingRuntime::{job.runtime}")

@@ -22,15 +22,15 @@ from infra.stackfile.answers import (
 from infra.stackfile.source import STACK_KEY, read
 from trainyard.commands.validate import validate
 
-SECTION = {"target": {"access": {"admins": ["old"]}, "public": False}, "pools": [{"num_nodes": 1}]}
+SECTION = {"target": {"access": {"admins": ["old"]}, "public": False}, "pools": [{"nodes": 1}]}
 
 
 @pytest.mark.parametrize(
     ("key", "path"),
     [
         ("trainyard:stack.target.access.admins[0]", ("target", "access", "admins", 0)),
-        ("trainyard:stack.pools[1].num_nodes", ("pools", 1, "num_nodes")),
-        ("trainyard:stack.grace_seconds.torch-none", ("grace_seconds", "torch-none")),
+        ("trainyard:stack.pools[1].nodes", ("pools", 1, "nodes")),
+        ("trainyard:stack.grace.torch-tcp", ("grace", "torch-tcp")),
         ("trainyard:stack", None),
         ("trainyard:stacks.name", None),
         ("trainyard:stack.", None),
@@ -46,9 +46,9 @@ def test_a_key_is_read_as_problems_spell_a_path(key: str, path: Any) -> None:
     ("path", "answer", "read"),
     [
         (("target", "access", "admins", 0), "123", "123"),
-        (("pools", 0, "num_nodes"), "4", 4),
-        (("pools", 0, "num_nodes"), "four", "four"),
-        (("pools", 0, "num_nodes"), "[4]", "[4]"),
+        (("pools", 0, "nodes"), "4", 4),
+        (("pools", 0, "nodes"), "four", "four"),
+        (("pools", 0, "nodes"), "[4]", "[4]"),
         (("target", "public"), "true", True),
     ],
 )
@@ -58,14 +58,14 @@ def test_an_answer_is_read_as_the_type_of_the_replaced_value(path: Any, answer: 
     for part in path:
         made = made[part]
     assert made == read and type(made) is type(read)
-    assert SECTION["pools"] == [{"num_nodes": 1}], "the section itself is as it was"
+    assert SECTION["pools"] == [{"nodes": 1}], "the section itself is as it was"
 
 
 @pytest.mark.parametrize(
     "path",
     [
         ("target",),
-        ("pools", 1, "num_nodes"),
+        ("pools", 1, "nodes"),
         ("name",),
         ("target", "access", 0),
         ("target", "access", "admins", 0, 0),
@@ -79,26 +79,26 @@ def test_only_single_values_can_be_answered(path: Any) -> None:
 def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_stands() -> None:
     config = {
         STACK_KEY: json.dumps(SECTION),
-        f"{STACK_KEY}.pools[0].num_nodes": "3",
+        f"{STACK_KEY}.pools[0].nodes": "3",
         "trainyard:backend": "x",
     }
-    assert answers_in(config, STACK_KEY) == {("pools", 0, "num_nodes"): "3"}
+    assert answers_in(config, STACK_KEY) == {("pools", 0, "nodes"): "3"}
     answers = answers_to(SECTION, config, STACK_KEY)
-    assert answered(SECTION, answers)["pools"] == [{"num_nodes": 3}]
+    assert answered(SECTION, answers)["pools"] == [{"nodes": 3}]
     assert answers_to({**SECTION, "name": "other"}, config, STACK_KEY) == {}
     assert answers_to(SECTION, {}, STACK_KEY) == {}
 
 
 def test_an_answer_that_changes_a_value_is_reported_with_both_and_their_locations() -> None:
     config = {
-        f"{STACK_KEY}.pools[0].num_nodes": "3",
+        f"{STACK_KEY}.pools[0].nodes": "3",
         f"{STACK_KEY}.target.public": "false",  # the same as in the section
         f"{STACK_KEY}.target.access.admins[0]": "new",
     }
     shown = without_secrets(config, [f"{STACK_KEY}.target.access.admins[0]"])
     changes = [str(each) for each in overrides(SECTION, answers_in(shown, STACK_KEY), STACK_KEY)]
     assert changes == [
-        "trainyard:stack.pools[0].num_nodes is 3, in place of 1 in trainyard:stack",
+        "trainyard:stack.pools[0].nodes is 3, in place of 1 in trainyard:stack",
         "trainyard:stack.target.access.admins[0] is '[secret]', in place of 'old' in trainyard:stack",
     ]
 
@@ -120,11 +120,11 @@ def problems(file: Path) -> list[Problem]:
 
 
 def test_a_stack_file_has_its_answers_and_problems_are_at_their_lines(tmp_path: Path) -> None:
-    stack = load(written(tmp_path, **{"pools[1].num_nodes": "7", "name": "mine"}))
+    stack = load(written(tmp_path, **{"pools[1].nodes": "7", "name": "mine"}))
     assert (stack.name, stack.pools[1].num_nodes) == ("mine", 7)
-    file = written(tmp_path, **{"pools[1].num_nodes": "-7"})
+    file = written(tmp_path, **{"pools[1].nodes": "-7"})
     (problem,) = problems(file)
-    assert (problem.path, problem.got) == ("pools[1].num_nodes", "-7")
+    assert (problem.path, problem.got) == ("pools[1].nodes", "-7")
     line = len(file.read_text().splitlines())
     assert problem.location.startswith(f"{file}:{line}:")
 
@@ -132,7 +132,7 @@ def test_a_stack_file_has_its_answers_and_problems_are_at_their_lines(tmp_path: 
 def test_validate_reports_which_value_holds_where_file_and_answer_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = written(tmp_path, **{"pools[1].num_nodes": "7", "name": "local"})
+    file = written(tmp_path, **{"pools[1].nodes": "7", "name": "local"})
     monkeypatch.setenv("TRAINYARD_STACKS", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "60")
     validate("dev")
@@ -140,7 +140,7 @@ def test_validate_reports_which_value_holds_where_file_and_answer_differ(
     number = len(file.read_text().splitlines()) - 1
     assert change.at.startswith(f"{file}:{number}:") and change.former_at.startswith(f"{file}:")
     assert capsys.readouterr().out.splitlines()[-1] == (
-        f"  trainyard:stack.pools[1].num_nodes is 7 ({change.at}), in place of {change.former} in"
+        f"  trainyard:stack.pools[1].nodes is 7 ({change.at}), in place of {change.former} in"
         f" trainyard:stack ({change.former_at})"
     )
 

@@ -15,28 +15,28 @@ from trainyard.cost.price import price_report
 
 P7 = {
     "vcpus": 224,
-    "memory_gib": 4096,
+    "memory": "4096Gi",
     "accelerator": {"model": "b300", "count": 8},
     "fabric": "efav4",
     "efa": {"network_cards": 8, "interfaces": 8},
 }
 A5 = {
     "vcpus": 256,
-    "memory_gib": 4096,
+    "memory": "4096Gi",
     "accelerator": {"model": "b300", "count": 8},
     "accelerator_type": "nvidia-b300",
     "fabric": "roce",
 }
 RACK = {
     "vcpus": 144,
-    "memory_gib": 960,
+    "memory": "960Gi",
     "accelerator": {"model": "gb300", "count": 4},
     "fabric": "ib-coreweave-nvl72",
     "architecture": "arm64",
 }
 INFINIBAND = {
     "vcpus": 96,
-    "memory_gib": 2000,
+    "memory": "2000Gi",
     "accelerator": {"model": "b300", "count": 8},
     "fabric": "ib-ndr",
 }
@@ -58,7 +58,7 @@ def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes
     pool: dict[str, Any] = {
         "name": "work",
         "capacity": "on-demand",
-        "num_nodes": num_nodes,
+        "nodes": num_nodes,
         "machine": machine,
     }
     if "zones" in provider:
@@ -93,7 +93,7 @@ def test_without_its_properties_it_is_refused_with_how_to_declare_it() -> None:
     with pytest.raises(InputError) as caught:
         parse(stack_data("gcp", "a5-highgpu-8g", None))
     (problem,) = [each for each in caught.value.problems if each.path == "pools[1].machine"]
-    assert "`target.machines: {a5-highgpu-8g: {vcpus: …, memory_gib: …}}`" in problem.fix
+    assert "`target.machines: {a5-highgpu-8g: {vcpus: …, memory: …}}`" in problem.fix
 
 
 def test_groups_and_interfaces_are_those_of_the_declaration() -> None:

@@ -23,9 +23,9 @@ def onprem(needs: dict[str, Any], **job: Any) -> Stack:
 def gcp_stack(needs: dict[str, Any], **job: Any) -> Stack:
     """Return a stack with TPU slices, GPUs, and machines without accelerators."""
     data = yaml.safe_load(stack_file("gcp-tpu").read_text())["config"]["trainyard:stack"]
-    gpus = {"name": "gpus", "capacity": "reserved", "num_nodes": 2, "machine": "a3-ultragpu-8g"}
+    gpus = {"name": "gpus", "capacity": "reserved", "nodes": 2, "machine": "a3-ultragpu-8g"}
     gpus |= {"reservation": {"id": "h200"}}
-    cpus = {"name": "cpus", "capacity": "on-demand", "num_nodes": 2, "machine": "e2-standard-4"}
+    cpus = {"name": "cpus", "capacity": "on-demand", "nodes": 2, "machine": "e2-standard-4"}
     asked = {"name": "digits", "team": "research", "config": "digits", "needs": needs, **job}
     return parse(
         {
@@ -43,17 +43,17 @@ def gcp_stack(needs: dict[str, Any], **job: Any) -> Stack:
     [
         ({}, "nvidia", "torch-ib-shared", ("h100", "h200")),
         ({"accelerator": "h200"}, "nvidia", "torch-ib-shared", ("h200",)),
-        ({"memory_gib": 100}, "nvidia", "torch-ib-shared", ("h200",)),
-        ({"memory_gib": 150}, "amd", "torch-ib-shared-rocm", ("mi300x",)),
+        ({"memory": "100Gi"}, "nvidia", "torch-ib-shared", ("h200",)),
+        ({"memory": "150Gi"}, "amd", "torch-ib-shared-rocm", ("mi300x",)),
         ({"accelerator": "mi300x", "framework": "mpi"}, "amd", "mpi-ib-shared-rocm", ("mi300x",)),
-        ({"fabric": "any"}, "nvidia", "torch-ib-shared", ("h100", "h200")),
+        ({"fabric": "rdma"}, "nvidia", "torch-ib-shared", ("h100", "h200")),
         ({"fabric": "ib-shared-rocm"}, "amd", "torch-ib-shared-rocm", ("mi300x",)),
     ],
 )
 def test_needs_select_a_queue_a_runtime_and_pools(
     needs: dict[str, Any], queue: str, runtime: str, pools: tuple[str, ...]
 ) -> None:
-    stack = onprem(needs, num_nodes=2)
+    stack = onprem(needs, nodes=2)
     assert stack.placement is not None
     assert (stack.placement.queue, stack.placement.runtime, stack.placement.pools) == (queue, runtime, pools)
     assert stack.job is not None
@@ -61,7 +61,7 @@ def test_needs_select_a_queue_a_runtime_and_pools(
 
 
 def test_size_is_a_need_too() -> None:
-    stack = onprem({"memory_gib": 80}, num_nodes=4)
+    stack = onprem({"memory": "80Gi"}, nodes=4)
     assert stack.placement is not None
     assert stack.placement.pools == ("h100",)
 
@@ -76,13 +76,13 @@ def test_size_is_a_need_too() -> None:
     ],
 )
 def test_tpus_and_gpus_are_distinguished(needs: dict[str, Any], accelerators: int, runtime: str) -> None:
-    stack = gcp_stack(needs, num_nodes=2, accelerators_per_node=accelerators)
+    stack = gcp_stack(needs, nodes=2, gpus=accelerators)
     assert stack.job is not None
     assert stack.job.runtime == runtime
 
 
 def test_pods_are_restricted_to_the_pools_that_fit() -> None:
-    stack = onprem({"accelerator": "h200"}, num_nodes=2)
+    stack = onprem({"accelerator": "h200"}, nodes=2)
     assert stack.job is not None
     placement = placement_of(stack)
     assert (placement.local_queue, placement.pools) == ("research", ("h200",))
@@ -94,7 +94,7 @@ def test_pods_are_restricted_to_the_pools_that_fit() -> None:
 
 
 def test_nothing_is_patched_if_all_pools_of_the_queue_fit() -> None:
-    stack = onprem({"accelerator": "mi300x"}, num_nodes=2)
+    stack = onprem({"accelerator": "mi300x"}, nodes=2)
     assert stack.job is not None
     placement = placement_of(stack)
     assert (placement.local_queue, placement.pools) == ("research-amd", ())
@@ -108,7 +108,7 @@ def test_nothing_is_patched_if_all_pools_of_the_queue_fit() -> None:
 
 
 def test_a_team_has_a_local_queue_into_each_of_its_queues(rendered: Path) -> None:
-    found = plan(onprem({}, num_nodes=2), rendered).named("LocalQueue")
+    found = plan(onprem({}, nodes=2), rendered).named("LocalQueue")
     assert {name: each["spec"]["clusterQueue"] for name, each in found.items()} == {
         "team-research/default": "nvidia",
         "team-research/research": "nvidia",
@@ -119,5 +119,5 @@ def test_a_team_has_a_local_queue_into_each_of_its_queues(rendered: Path) -> Non
 
 
 def test_a_placed_stack_survives_a_round_trip() -> None:
-    stack = onprem({"accelerator": "h200"}, num_nodes=2)
+    stack = onprem({"accelerator": "h200"}, nodes=2)
     assert parse(stack.model_dump(mode="json", by_alias=True)) == stack

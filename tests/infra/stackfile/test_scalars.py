@@ -106,8 +106,8 @@ REFUSED = {
         "1.30",
         'write it in quotes: "1.30"',
     ),
-    "an octal number": (("num_nodes: 2", "num_nodes: 012"), "pools[0].num_nodes", "012", "write the number"),
-    "no number at all": (("2400", "-.inf"), "storage.checkpoints.size_gib", "-.inf", "correct it"),
+    "an octal number": (("nodes: 2", "nodes: 012"), "pools[0].nodes", "012", "write the number"),
+    "no number at all": (("quota: 16", "quota: -.inf"), "queues[0].flavors[0].quota", "-.inf", "correct it"),
     "a date as a tag": (('"4711"', "2026-12-01"), "target.tags.cost-center", "2026-12-01", "in quotes"),
     "a time in another zone": (
         (START, "2036-01-07T11:30:00+01:00"),
@@ -137,18 +137,18 @@ def test_a_scalar_that_means_something_else_is_refused_as_it_is_written(tmp_path
 
 
 def test_numbers_of_any_notation_are_numbers_where_one_is_read(tmp_path: Path) -> None:
-    stack = loaded(tmp_path, ("quota: 16", "quota: 0x10"), ("size_gib: 2400", "size_gib: 2_400"))
+    stack = loaded(tmp_path, ("quota: 16", "quota: 0x10"), ("size: 2400Gi", "size: 2400Gi"))
     assert stack.queues[0].flavors[0].quota == 16
     assert stack.storage.checkpoints.size_gib == 2400
 
 
 def test_a_file_that_the_engine_does_not_see_is_read_as_it_is_written(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text("command: [python, train.py, 3e-4, 012, 2026-12-01, 1_0, .inf]\nnum_nodes: 2\n")
+    file.write_text("command: [python, train.py, 3e-4, 012, 2026-12-01, 1_0, .inf]\nnodes: 2\n")
     data, source = read_whole(file)
     assert data == {
         "command": ["python", "train.py", "3e-4", "012", "2026-12-01", "1_0", ".inf"],
-        "num_nodes": 2,
+        "nodes": 2,
     }
     assert not source.problems
 

@@ -34,7 +34,7 @@ def test_they_cover_the_keys() -> None:
 
 
 def test_a_valid_job_is_read_from_its_file_with_defaults(tmp_path: Path) -> None:
-    job = load_job(FOLDER / "good.yaml", {"name": "other", "processes_per_node": 4})
+    job = load_job(FOLDER / "good.yaml", {"name": "other", "ranks_per_node": 4})
     assert (job.name, job.ranks_per_node) == ("tune", 4)
     assert parse_job(GOOD).ranks_per_node == 8, "python starts once per accelerator"
     assert parse_job({**GOOD, "command": ["torchrun", "x.py"], "restarts": None}).ranks_per_node == 1

@@ -82,7 +82,7 @@ def test_a_feature_that_the_target_lacks_is_refused_with_the_reason(local: Stack
 
 def test_a_new_feature_is_refused_by_all_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each target must declare a new feature itself."""
-    pool = NodePoolSpec.model_validate({"name": "work", "capacity": "on-demand", "num_nodes": 1})
+    pool = NodePoolSpec.model_validate({"name": "work", "capacity": "on-demand", "nodes": 1})
     asked = dict.fromkeys(["a feature of tomorrow"], ("name", lambda pool: True))
     monkeypatch.setattr(features, "ASKED_BY", asked)
     for kind in TARGETS:
@@ -97,8 +97,8 @@ ASKING: dict[Feature, dict[str, Any]] = {
     Feature.CAPACITY_BLOCKS: {"reservation": {"id": "cr-0", "kind": "block"}},
     Feature.ALTERNATIVE_MACHINES: {"alternatives": ["m7i.xlarge"]},
     Feature.CHOSEN_PLACEMENT: {"placement": "compact"},
-    Feature.QUEUED_PROVISIONING: {"provisioning": "queued"},
-    Feature.AUTOSCALED_POOLS: {"min_nodes": 0},
+    Feature.QUEUED_PROVISIONING: {"provisioning": "all-at-once"},
+    Feature.AUTOSCALED_POOLS: {"nodes": "0..1"},
     Feature.TPU_SLICES: {"topology": "4x4"},
     Feature.NVLINK_DOMAINS: {"machine": "a4x-highgpu-4g"},
 }
@@ -108,7 +108,7 @@ ASKING: dict[Feature, dict[str, Any]] = {
 @pytest.mark.parametrize("feature", Feature)
 def test_a_pool_is_refused_if_the_target_lacks_its_feature(feature: Feature, kind: str, local: Stack) -> None:
     asking = NodePoolSpec.model_validate(
-        {"name": "work", "capacity": "on-demand", "num_nodes": 1, **ASKING[feature]}
+        {"name": "work", "capacity": "on-demand", "nodes": 1, **ASKING[feature]}
     )
     found = [got for _, got, _, _ in target_of(kind).undeclared([local.pools[0], asking])]
     assert found == ([] if feature in target_of(kind).features else [feature.value])

@@ -189,7 +189,9 @@ DIGEST = f"sha256:{'0' * 64}"
 
 
 def staged(stack: Stack, source: str, region: str | None) -> PriceReport:
-    dataset = DatasetSpec(name="pile", source=source, digest=DIGEST, size_gib=100, region=region)
+    dataset = DatasetSpec.model_validate(
+        {"name": "pile", "source": source, "digest": DIGEST, "size": "100Gi", "region": region}
+    )
     return price_report(stack.model_copy(update={"datasets": (dataset,)}), TODAY)
 
 

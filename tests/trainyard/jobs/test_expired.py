@@ -31,7 +31,7 @@ from trainyard.jobs.key import JobKey
 KEY = JobKey("research", "tune")
 NAMESPACED = f"namespaces/{KEY.namespace}"
 KUEUE, TRAINER = "/apis/kueue.x-k8s.io/v1beta2", "/apis/trainer.kubeflow.org/v1alpha1"
-OFFER = PoolOffer("simulated", 1, "none", "spot", 1.0, 1.0, "local", "")
+OFFER = PoolOffer("simulated", 1, "tcp", "spot", 1.0, 1.0, "local", "")
 PLUGIN = """#!/bin/sh
 cd "$(dirname "$0")"
 echo >>asked
@@ -77,7 +77,7 @@ class ExpiringApiServer(ThreadingHTTPServer):
             f"{KUEUE}/{NAMESPACED}/workloads": [workload("tune", *admitted())],
             f"{TRAINER}/clustertrainingruntimes": [
                 {
-                    "metadata": {"name": "torch-none"},
+                    "metadata": {"name": "torch-tcp"},
                     "spec": {"template": {"spec": {"replicatedJobs": []}}},
                 }
             ],

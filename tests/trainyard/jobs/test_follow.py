@@ -43,7 +43,7 @@ def test_admission_and_eviction_are_reported_once() -> None:
 
 def test_each_interruption_is_caused_once_even_if_the_command_is_run_again() -> None:
     jobs = FakeJobs(JobState("running"))
-    wanted = [InterruptionSpec(at_step=50), InterruptionSpec(at_step=20, notice_seconds=0)]
+    wanted = [InterruptionSpec(at_step=50), InterruptionSpec.model_validate({"at_step": 20, "notice": "0s"})]
     losses = ScheduledPreemptions(jobs, KEY, wanted)  # type: ignore[arg-type]
     assert losses.due(19) is None
     first = losses.due(20)

@@ -52,7 +52,7 @@ def test_a_failed_job_whose_pods_are_retained_is_held_and_not_running(tmp_path: 
     }
     output = subprocess.run(hold, env=environment, capture_output=True, text=True, check=False).stderr
     made: Any = train_job("digits")
-    made["metadata"]["annotations"] = {JOB: json.dumps({"hold_on_failure_minutes": 30})}
+    made["metadata"]["annotations"] = {JOB: json.dumps({"hold_on_failure": "30m"})}
     cluster = research(workload("digits", *admitted()), jobs=[made])
     cluster.running = [pod("digits", 0, "spot-0"), pod("digits", 1, "spot-1")]
     both = [each["metadata"]["name"] for each in cluster.running]

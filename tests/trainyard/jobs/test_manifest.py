@@ -21,12 +21,14 @@ from trainyard.jobs.manifest import Checkout, manifest
 from trainyard.jobs.placement import JobPlacement
 
 IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
-PILE = DatasetSpec(name="the-pile", source="s3://example-data/pile/", digest=f"sha256:{'0' * 64}", size_gib=1)
+PILE = DatasetSpec.model_validate(
+    {"name": "the-pile", "source": "s3://example-data/pile/", "digest": f"sha256:{'0' * 64}", "size": "1Gi"}
+)
 
 
 def job(*command: str, **more: Any) -> JobSpec:
-    asked = {"name": "tune", "team": "research", "runtime": "torch-none", "command": list(command)}
-    return parse_job({**asked, "num_nodes": 2, "accelerators_per_node": 4, **more})
+    asked = {"name": "tune", "team": "research", "runtime": "torch-tcp", "command": list(command)}
+    return parse_job({**asked, "nodes": 2, "gpus": 4, **more})
 
 
 def spec(given: JobSpec, **how: Any) -> dict[str, Any]:
@@ -41,11 +43,11 @@ def variables(given: JobSpec) -> dict[str, Any]:
 BY_RANK = ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks"]
 JOINED = ["/bin/sh", "-c", program("join_nodes.sh").rstrip(), "join_nodes"]
 TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3", "--no-python"]
-MPI = {"runtime": "mpi-none"}
+MPI = {"runtime": "mpi-tcp"}
 CODE = f"sha256:{'1' * 64}"
 HOLD = ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed"]
 INSIDE = unpacking()
-WITH_DRIVER = on_fabric("none")
+WITH_DRIVER = on_fabric("tcp")
 
 
 @pytest.mark.parametrize(
@@ -62,23 +64,23 @@ WITH_DRIVER = on_fabric("none")
             [*WITH_DRIVER, *BY_RANK, "3", "python", "-m", "mine.train", "-x"],
             4,
         ),
-        (job("python", "a.py", processes_per_node=1), [*WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 1),
+        (job("python", "a.py", ranks_per_node=1), [*WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 1),
         (job("python", "a.py", restarts=0), [*WITH_DRIVER, *BY_RANK, "0", "python", "a.py"], 4),
         (job("torchrun", "train.py"), [*WITH_DRIVER, "torchrun", "train.py"], 4),
         (job("accelerate", "launch", "a.py"), [*WITH_DRIVER, *JOINED, "accelerate", "launch", "a.py"], 4),
         (job("/opt/bin/deepspeed", "a.py"), [*WITH_DRIVER, *JOINED, "/opt/bin/deepspeed", "a.py"], 4),
-        (job("deepspeed", "a.py", num_nodes=1), [*WITH_DRIVER, "deepspeed", "a.py"], 4),
-        (job("sh", "a.sh", processes_per_node=2), [*WITH_DRIVER, "python3", *TORCHRUN, "sh", "a.sh"], 2),
+        (job("deepspeed", "a.py", nodes=1), [*WITH_DRIVER, "deepspeed", "a.py"], 4),
+        (job("sh", "a.sh", ranks_per_node=2), [*WITH_DRIVER, "python3", *TORCHRUN, "sh", "a.sh"], 2),
         (job("mpirun", "./a.out", **MPI), [*WITH_DRIVER, "mpirun", "./a.out"], 4),
         (
-            job("python", "a.py", environment={"A": "1"}, **MPI),
+            job("python", "a.py", env={"A": "1"}, **MPI),
             [*WITH_DRIVER, "mpirun", "-n", "8", "-x", "A", "python", "a.py"],
             4,
         ),
         (job("torchrun", "a.py", code=CODE), [*INSIDE, *WITH_DRIVER, "torchrun", "a.py"], 4),
         (job("python", "a.py", code=CODE), [*INSIDE, *WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 4),
         (
-            job("torchrun", "a.py", hold_on_failure_minutes=30),
+            job("torchrun", "a.py", hold_on_failure="30m"),
             [*HOLD, "1800", *WITH_DRIVER, "torchrun", "a.py"],
             4,
         ),
@@ -95,7 +97,7 @@ def test_python_starts_once_per_accelerator_and_the_rest_once_per_node(
 
 
 def test_a_jobs_packages_precede_the_images_and_do_not_replace_them() -> None:
-    given = job("sh", "-c", "echo $PYTHONPATH", environment={"PYTHONPATH": "/mine"})
+    given = job("sh", "-c", "echo $PYTHONPATH", env={"PYTHONPATH": "/mine"})
     found = variables(given)
     assert "PYTHONPATH" not in found and found["TRAINYARD_PYTHONPATH"] == "/mine"
     for images, joined in (({"PYTHONPATH": "/opt/src"}, "/mine:/opt/src\n"), ({}, "/mine\n")):
@@ -135,7 +137,7 @@ def test_a_command_gets_its_data_paths_and_its_origin() -> None:
     assert spec(given)["trainer"]["image"] == IMAGE
 
 
-@pytest.mark.parametrize("runtime", ["torch-none", "mpi-none"])
+@pytest.mark.parametrize("runtime", ["torch-tcp", "mpi-tcp"])
 def test_code_is_unpacked_before_the_ranks_start_and_the_job_records_its_origin(runtime: str) -> None:
     given = job("python", "a.py", code=CODE, runtime=runtime)
     checkout = Checkout(image="of-the-runtime", commit="c0ffee", dirty=True)
@@ -159,7 +161,7 @@ def test_code_is_unpacked_before_the_ranks_start_and_the_job_records_its_origin(
 
 
 def test_a_job_is_stored_as_requested_so_that_it_can_be_rerun() -> None:
-    given = job("python", "a.py", code=CODE, environment={"A": "1"}, num_nodes=3)
+    given = job("python", "a.py", code=CODE, env={"A": "1"}, nodes=3)
     stored = manifest(given, "run-001")["metadata"]["annotations"]["trainyard.dev/job"]
     assert parse_job(json.loads(stored)) == given
 
@@ -187,7 +189,7 @@ def test_ranks_are_started_by_our_agent_where_the_image_has_it(
 
 
 def test_limits_of_time_and_memory_are_fields_of_the_job_that_the_cluster_enforces() -> None:
-    given = job("python", "a.py", time_limit_minutes=90, cpu=8, memory_gib=1024, shared_memory_gib=16)
+    given = job("python", "a.py", time_limit="90m", cpu=8, memory="1024Gi", shared_memory="16Gi")
     found = spec(given)
     assert found["activeDeadlineSeconds"] == 5400
     assert found["trainer"]["resourcesPerNode"] == {
@@ -199,12 +201,12 @@ def test_limits_of_time_and_memory_are_fields_of_the_job_that_the_cluster_enforc
 
 
 def test_a_shorter_grace_period_sets_torchruns_timeout() -> None:
-    output = variables(job("python", "a.py", grace_seconds=60))
+    output = variables(job("python", "a.py", grace="60s"))
     assert (output["TRAINYARD_GRACE_SECONDS"], output["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"]) == ("60", "55")
 
 
 def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:
-    facts = {"name": "pool", "capacity": "on-demand", "num_nodes": 1}
+    facts = {"name": "pool", "capacity": "on-demand", "nodes": 1}
     known = NodePoolSpec.model_validate({**facts, "machine": "p5.48xlarge"})
     share = share_of(known.fabric, [known])
     assert share == Share(cpus=19.0, memory_gib=204.75), "four fifths of 192 vCPUs and 2,048 GiB, by eight"
@@ -228,8 +230,8 @@ def test_quantities_are_as_kubernetes_writes_them() -> None:
 DIGITS = JobSpec(
     name="digits",
     team="research",
-    runtime="torch-none",
-    num_nodes=2,
+    runtime="torch-tcp",
+    nodes=2,
     config="digits",
     overrides={"steps": 300, "optim.lr": 0.05, "resume": True},
 )
@@ -267,7 +269,7 @@ def test_every_node_requests_its_accelerators() -> None:
 
 
 def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:
-    job = DIGITS.model_copy(update={"runtime": "mpi-none", "processes_per_node": 4})
+    job = DIGITS.model_copy(update={"runtime": "mpi-tcp", "processes_per_node": 4})
     trainer = manifest(job, "run-001")["spec"]["trainer"]
     assert trainer["command"] == [*WITH_DRIVER, "mpirun", "-n", "8", "python3", "-m", "trainyard_train.train"]
     alone = manifest(DIGITS, "run-001")["spec"]["trainer"]["command"]

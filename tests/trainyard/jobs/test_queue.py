@@ -112,7 +112,7 @@ def test_a_job_larger_than_every_pool_never_starts() -> None:
 
 def spot() -> Object:
     """Make the flavor of the pool `spot`, whose nodes have one GPU each."""
-    offer = PoolOffer("h100", 1, "none", "spot", 4.0, 16.0, "onprem", "")
+    offer = PoolOffer("h100", 1, "tcp", "spot", 4.0, 16.0, "onprem", "")
     about = {"name": "spot", "annotations": {"trainyard.dev/offer": offer.as_text()}}
     return {"metadata": about, "spec": {"nodeLabels": {"trainyard.dev/pool": "spot"}}}
 

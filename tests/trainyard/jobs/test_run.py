@@ -32,8 +32,8 @@ from trainyard.source.options import RunRequest, Written
 
 KEY = JobKey("research", "tune")
 BODY = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}}
-RUNTIME = Runtime("torch-none", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))
-JOB = parse_job({"name": "tune", "team": "research", "runtime": "torch-none", "command": ["python", "a.py"]})
+RUNTIME = Runtime("torch-tcp", "training:2", (StagedDataset("pile", "pile/sha256-1", "sha256:1"),))
+JOB = parse_job({"name": "tune", "team": "research", "runtime": "torch-tcp", "command": ["python", "a.py"]})
 
 
 @dataclass
@@ -150,11 +150,13 @@ def staged(*datasets: DatasetSpec) -> Runtime:
     """Make the runtime of a stack with these datasets, as a member reads it."""
     about = {names.DATASETS_ANNOTATION: json.dumps({each.name: _staged(each) for each in datasets})}
     spec: Any = {"template": {"spec": {"replicatedJobs": []}}}
-    return _read("torch-none", {"metadata": {"annotations": about}, "spec": spec})
+    return _read("torch-tcp", {"metadata": {"annotations": about}, "spec": spec})
 
 
 def dataset(name: str, **more: Any) -> DatasetSpec:
-    return DatasetSpec(name=name, source=f"s3://a/{name}/", digest=f"sha256:{'0' * 64}", size_gib=1, **more)
+    return DatasetSpec.model_validate(
+        {"name": name, "source": f"s3://a/{name}/", "digest": f"sha256:{'0' * 64}", "size": "1Gi", **more}
+    )
 
 
 def test_datasets_that_are_not_staged_or_are_for_other_teams_are_refused_at_once() -> None:

@@ -28,10 +28,10 @@ from trainyard_train.tune import read_search
 JOB = JobSpec(
     name="digits",
     team="research",
-    runtime="torch-none",
-    num_nodes=2,
-    accelerators_per_node=4,
-    processes_per_node=4,
+    runtime="torch-tcp",
+    nodes=2,
+    gpus=4,
+    ranks_per_node=4,
     config="digits",
     overrides={"steps": 30, "compile": False},
 )
@@ -118,14 +118,14 @@ def test_each_trial_is_a_job_of_one_process_in_the_teams_queue(
 
 def test_a_trial_has_one_accelerator_with_its_share_and_the_digests_of_its_data() -> None:
     pool = NodePoolSpec.model_validate(
-        {"name": "pool", "capacity": "on-demand", "num_nodes": 1, "machine": "g6.12xlarge", "fabric": "none"}
+        {"name": "pool", "capacity": "on-demand", "nodes": 1, "machine": "g6.12xlarge", "fabric": "tcp"}
     )
     data = SimpleNamespace(name="pile", path="pile-1", digest="sha256:1")
     stack: Any = SimpleNamespace(job=JOB, datasets=(data,), pools=(pool,))
     search = read_search(json.dumps(SEARCH))
     body = trial(JOB.model_copy(update={"dataset": "pile"}), search, "run-001", 0, stack)
     trainer = body["spec"]["trainer"]
-    one = share_of("none", [pool]).requests(1)
+    one = share_of("tcp", [pool]).requests(1)
     assert trainer["resourcesPerNode"]["requests"] == {**one, "nvidia.com/gpu": "1"}
     assert json.loads(body["metadata"]["annotations"][ORIGIN])["datasets"] == {"pile": "sha256:1"}
     assert trainer["args"][-1] == "--set=data.path=/mnt/datasets/pile-1"

@@ -29,7 +29,7 @@ from trainyard.jobs.state import Jobs, JobState, Staging
 from trainyard.jobs.submit import await_data, run_stack_job, submit_stack_job
 
 JOB = parse_job(
-    {"name": "tune", "team": "research", "runtime": "torch-none", "config": "digits", "dataset": "pile"}
+    {"name": "tune", "team": "research", "runtime": "torch-tcp", "config": "digits", "dataset": "pile"}
 )
 KEY = JobKey(JOB.team, JOB.name)
 PILE = SimpleNamespace(name="pile", path="pile/sha256-1", digest="sha256:1")

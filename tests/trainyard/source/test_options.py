@@ -19,7 +19,6 @@ from trainyard.source.options import (
     check_program,
     job_of,
     made_up,
-    minutes_of,
     written,
 )
 
@@ -55,7 +54,7 @@ def test_flags_precede_the_file_and_variables_are_added(tmp_path: Path) -> None:
     flags = {"queue": "nvidia", "priority": "low"}
     job = read(RunRequest([str(file), "python", "b.py"], flags=flags, environment=["B=2"]))
     assert (job.queue, job.priority, job.command) == ("nvidia", "low", ("python", "b.py"))
-    assert job.environment == {**GOOD["environment"], "B": "2"}
+    assert job.environment == {**GOOD["env"], "B": "2"}
     assert (job.name, job.team) == (GOOD["name"], GOOD["team"])
 
 
@@ -90,17 +89,6 @@ def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
 def test_a_command_that_cannot_run_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(RunRequest(arguments))
-
-
-@pytest.mark.parametrize(("text", "minutes"), [("", None), ("30m", 30), ("2h", 120)])
-def test_the_time_to_hold_failed_pods_is_in_minutes_or_hours(text: str, minutes: int | None) -> None:
-    assert minutes_of(text) == minutes
-
-
-@pytest.mark.parametrize("text", ["30", "half an hour", "1d", "-5m"])
-def test_an_invalid_time_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="30m or 2h"):
-        minutes_of(text)
 
 
 def test_a_train_job_is_recognized_by_its_kind(tmp_path: Path) -> None:

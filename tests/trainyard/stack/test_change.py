@@ -60,7 +60,7 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
         stack=SimpleNamespace(
             name="lab",
             job=None,
-            operators=SimpleNamespace(legacy_v1=False),
+            operators=SimpleNamespace(training_operator=None),
             teams=(SimpleNamespace(name="research"),),
         ),
         stack_name="lab",

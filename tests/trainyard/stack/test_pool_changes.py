@@ -54,7 +54,7 @@ ROLLING = "rolling, nodes are replaced one by one"
     [
         (
             step("update", EKS, GROUP, {**GROUP, "scalingConfig": {"desiredSize": 4, "maxSize": 4}}),
-            "num_nodes 2 → 4, in place",
+            "nodes 2 → 4, in place",
         ),
         (step("update", EKS, GROUP, {**GROUP, "taints": [1]}), "in place: taints"),
         (
@@ -68,7 +68,7 @@ ROLLING = "rolling, nodes are replaced one by one"
         ),
         (step("create", EKS, {}, GROUP), "new, 2 nodes"),
         (step("delete", EKS, GROUP, {}), "deleted, 2 nodes"),
-        (step("update", GKE, NODE_POOL, {**NODE_POOL, "nodeCount": 3}), "num_nodes 2 → 6, in place"),
+        (step("update", GKE, NODE_POOL, {**NODE_POOL, "nodeCount": 3}), "nodes 2 → 6, in place"),
         (
             step(
                 "update",
@@ -98,13 +98,13 @@ ROLLING = "rolling, nodes are replaced one by one"
                 {"labels": POOL, "size": 2},
                 {"labels": POOL, "size": 6},
             ),
-            "num_nodes 2 → 6, in place",
+            "nodes 2 → 6, in place",
         ),
         (
             step("update", CKS, CUSTOM, {"spec": {**CUSTOM["spec"], "targetNodes": 3}}),
-            "num_nodes 2 → 3, in place",
+            "nodes 2 → 3, in place",
         ),
-        (step("update", EMBEDDED, nodes(spot=1), nodes(spot=2)), "num_nodes 1 → 2, in place"),
+        (step("update", EMBEDDED, nodes(spot=1), nodes(spot=2)), "nodes 1 → 2, in place"),
         (
             step("create-replacement", EMBEDDED, nodes(spot=1), nodes(spot=1), "podCidr"),
             "replaced for podCidr: its jobs end; checkpoints are retained",
@@ -117,7 +117,7 @@ def test_the_kind_of_change_is_reported(change: EngineStep, sentence: str) -> No
 
 def test_a_size_that_is_unknown_in_the_preview_is_reported_as_unknown() -> None:
     later = {**GROUP, "scalingConfig": {"desiredSize": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}}
-    assert reported(step("update", EKS, GROUP, later)) == ["pool spot: num_nodes 2 → ?, in place"]
+    assert reported(step("update", EKS, GROUP, later)) == ["pool spot: nodes 2 → ?, in place"]
 
 
 def test_groups_of_a_pool_that_change_alike_are_reported_together_and_by_name() -> None:
@@ -126,13 +126,13 @@ def test_groups_of_a_pool_that_change_alike_are_reported_together_and_by_name() 
     other = step("create", EKS, {}, GROUP, name="spot-f")
     assert reported(*alike, other) == [
         "pool spot: new, 2 nodes (spot-f)",
-        "pool spot: num_nodes 2 → 4, in place (spot-a, spot-b, spot-c and 2 more)",
+        "pool spot: nodes 2 → 4, in place (spot-a, spot-b, spot-c and 2 more)",
     ]
 
 
 def test_pools_of_one_embedded_cluster_are_reported_separately() -> None:
     change = step("update", EMBEDDED, nodes(spot=2, old=1), nodes(spot=2, new=1))
-    assert reported(change) == ["pool new: num_nodes 0 → 1, in place", "pool old: num_nodes 1 → 0, in place"]
+    assert reported(change) == ["pool new: nodes 0 → 1, in place", "pool old: nodes 1 → 0, in place"]
 
 
 def test_the_first_up_and_resources_other_than_pools_are_not_reported() -> None:

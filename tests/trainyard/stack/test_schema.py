@@ -22,6 +22,8 @@ from trainyard.stack.schema import as_text, file_schema
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "stacks").glob("*.yaml"))
 FORM_IN_CODE = {
+    "aws-more-nodes-that-stay-than-nodes",
+    "gcp-run-longer-than-a-week",
     "azure-dataset-account-misspelled",
     "bucket-s3-refuses",
     "coreweave-pods-with-host-bits",
@@ -106,7 +108,7 @@ def test_a_value_that_is_wrong_in_itself_is_refused() -> None:
         ({"target": {"kind": "local", "region": "us-east-2"}}, ["target"]),
         ({"target": {"kind": "ibm"}}, ["target", "kind"]),
         ({"priorities": {"Very High": 1}}, ["priorities"]),
-        ({"grace_seconds": {"torch-none": 5}}, ["grace_seconds", "torch-none"]),
+        ({"grace": {"torch-tcp": 5}}, ["grace", "torch-tcp"]),
     ],
     ids=lambda value: str(value)[:40],
 )

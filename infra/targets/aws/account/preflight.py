@@ -280,7 +280,7 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
             yield Problem(path, got, str(pool.machine), "name one of the pool's machine")
         elif found["TotalInstanceCount"] < pool.num_nodes:
             got = f"{found['TotalInstanceCount']} machines"
-            yield Problem(path, got, f"{pool.num_nodes} for the pool", "lower num_nodes, or reserve more")
+            yield Problem(path, got, f"{pool.num_nodes} for the pool", "lower `nodes`, or reserve more")
         elif found.get("State") in ENDED:
             fix = "remove the pool, or make a new reservation and name it"
             yield Problem(path, f"{pool.reservation.id} is {found['State']}", "active, or in the future", fix)

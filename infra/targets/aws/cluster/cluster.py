@@ -118,7 +118,7 @@ class AwsCluster(Cluster):
             ]
             for pool in stack.pools
         }
-        system = next(pool.name for pool in stack.pools if pool.capacity == "system")
+        system = next(pool.name for pool in stack.pools if pool.is_system)
         control_plane = deps.control_plane
         # EKS injects the credentials when a pod starts, and not later.
         identity = [autoscaler_identity(scope, control_plane.name)] if self.settings.autoscaler else []
@@ -163,7 +163,7 @@ def _scope(stack: Stack, spec: AwsSpec, parent: pulumi.Resource) -> Scope:
 def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
     jobs = [pool for pool in pools.values() if pool.accelerators_per_node]
     # Kueue's topology uses only nodes with all labels, and EC2 reports network layers only for EFA machines.
-    layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "none" for pool in jobs) else ()
+    layers = NETWORK_LAYERS if jobs and all(pool.fabric_class != "tcp" for pool in jobs) else ()
     plugins: list[DevicePlugin] = ["nvidia"] if jobs else []
     cluster = spec.existing_cluster.name if spec.existing_cluster else stack.name
     autoscaled = any(pool.is_autoscaled for pool in stack.pools)
@@ -189,7 +189,7 @@ def _settings(stack: Stack, spec: AwsSpec, pools: Mapping[str, PoolSettings]) ->
 
 def _uses_device_plugin(pool: PoolSettings) -> bool:
     """Whether its pods get EFA from the device plugin."""
-    return pool.fabric_class != "none" and catalog.fabric(pool.fabric_class).claim is None
+    return pool.fabric_class != "tcp" and catalog.fabric(pool.fabric_class).claim is None
 
 
 def _claimed(pools: Iterable[PoolSettings]) -> tuple[FabricClass, ...]:
@@ -198,7 +198,7 @@ def _claimed(pools: Iterable[PoolSettings]) -> tuple[FabricClass, ...]:
 
 
 def _has_efa(pools: Iterable[PoolSettings]) -> bool:
-    return any(pool.fabric_class != "none" for pool in pools)
+    return any(pool.fabric_class != "tcp" for pool in pools)
 
 
 def _filesystem(deps: NodeGroupDeps, storage: StorageSpec, locks: Sequence[pulumi.Resource]) -> VolumeSource:

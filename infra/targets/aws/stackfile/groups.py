@@ -42,7 +42,7 @@ class NodeGroup:
         A group whose nodes cannot be launched at creation becomes CREATE_FAILED and can no longer be updated
         (aws/containers-roadmap#2204). The system pool has its size at once: operators run on it.
         """
-        return self.pool.capacity != "system" and not self.is_autoscaled
+        return not self.pool.is_system and not self.is_autoscaled
 
     @property
     def has_placement_group(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from catalog.purchases.aws import default_snapshot_days
-from infra.stackfile.base import Boolean, Cidr, Positive, Spec, matching
+from infra.stackfile.base import Boolean, Cidr, Gibibytes, Spec, matching
 from infra.stackfile.images import PinnedImage
 from infra.stackfile.machine import WithMachines
 from infra.stackfile.storage import FilesystemSpec
@@ -187,7 +187,7 @@ class LustreSpec(FilesystemSpec):
     WHY_NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["lustre"]
-    capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
+    capacity_gib: Gibibytes = Field(alias="capacity", description="size of the filesystem")
     throughput: Literal[125, 250, 500, 1000] = Field(
         default=250, description="throughput in MB/s per TiB of capacity"
     )

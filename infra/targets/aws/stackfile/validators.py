@@ -187,7 +187,7 @@ def alternatives_are_alike(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
         path: KeyPath = ("pools", index, "alternatives")
         if pool.alternatives and not pool.is_spot:
             fix = "remove them, or make it a spot pool"
-            yield path, f"on a pool with capacity {pool.capacity}", "alternatives on spot pools only", fix
+            yield path, f"on a {pool.label} pool", "alternatives on spot pools only", fix
         first, *others = (_machine(pool, name) for name in (pool.machine, *(pool.alternatives or ())))
         for position, other in enumerate(others):
             if first and other and _kind(other) != _kind(first):
@@ -253,8 +253,8 @@ def autoscaled_spot_pools_have_a_node_per_market(target: AwsSpec, pools: Pools) 
         types, zones = 1 + len(pool.alternatives or ()), len(pool.zones or target.zones)
         if pool.is_spot and pool.is_autoscaled and pool.num_nodes < types * zones:
             got = f"{pool.num_nodes} in {types * zones} markets (machine types × zones: {types} × {zones})"
-            fix = "raise num_nodes, or name fewer zones or alternatives"
-            yield ("pools", index, "num_nodes"), got, f"{types * zones} or more: one per market", fix
+            fix = "raise `nodes`, or name fewer zones or alternatives"
+            yield ("pools", index, "nodes"), got, f"{types * zones} or more: one per market", fix
 
 
 def autoscaled_pools_have_a_node_per_zone(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
@@ -262,27 +262,24 @@ def autoscaled_pools_have_a_node_per_zone(target: AwsSpec, pools: Pools) -> Iter
     for index, pool in enumerate(pools):
         zones = len(pool.zones or target.zones)
         if pool.is_autoscaled and not pool.is_spot and pool.num_nodes < zones:
-            fix = "raise num_nodes, or name fewer zones"
-            path: KeyPath = ("pools", index, "num_nodes")
+            fix = "raise `nodes`, or name fewer zones"
+            path: KeyPath = ("pools", index, "nodes")
             yield path, f"{pool.num_nodes} in {zones} zones", f"{zones} or more: one per zone", fix
 
 
 def only_hourly_capacity_is_autoscaled(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """The autoscaler runs on the system pool; reserved capacity is charged whether its nodes run or not."""
     for index, pool in enumerate(pools):
-        path: KeyPath = ("pools", index, "min_nodes")
-        if pool.min_nodes is not None and pool.min_nodes > pool.num_nodes:
-            fix = "lower it; num_nodes is the maximum"
-            yield path, str(pool.min_nodes), f"{pool.num_nodes} (num_nodes) or fewer", fix
+        path: KeyPath = ("pools", index, "nodes")
         if not pool.is_autoscaled:
             continue
         allowed = "on-demand pools, and spot pools without accelerators"
-        if pool.capacity in {"system", "reserved"}:
-            fix = "remove `min_nodes`: the size of this pool is fixed"
-            yield path, f"on a pool with capacity {pool.capacity}", allowed, fix
+        if pool.is_system or pool.capacity == "reserved":
+            fix = "write one number: the size of this pool is fixed"
+            yield path, f"a range on a {pool.label} pool", allowed, fix
         if pool.is_spot and pool.accelerator:
-            fix = "remove `min_nodes` here, so that the on-demand pool behind it is autoscaled"
-            yield path, "on a spot pool with accelerators, for which a job would wait", allowed, fix
+            fix = "write one number here, so that the on-demand pool behind it is autoscaled"
+            yield path, "a range on a spot pool with accelerators, for which a job would wait", allowed, fix
 
 
 def autoscaled_pools_have_no_resource_claims(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
@@ -290,8 +287,8 @@ def autoscaled_pools_have_no_resource_claims(target: AwsSpec, pools: Pools) -> I
     for index, pool in enumerate(pools):
         if pool.is_autoscaled and catalog.fabric(pool.fabric).claim:
             allowed = f"a fixed number of nodes: the autoscaler cannot predict devices ({pool.fabric})"
-            fix = "remove `fabric` (the device plugin), or `min_nodes`"
-            yield ("pools", index, "min_nodes"), str(pool.min_nodes), allowed, fix
+            fix = "remove `fabric` (the device plugin), or write one number"
+            yield ("pools", index, "nodes"), str(pool.nodes), allowed, fix
 
 
 def an_autoscaled_pool_is_a_queues_last_flavor(
@@ -304,7 +301,7 @@ def an_autoscaled_pool_is_a_queues_last_flavor(
             if flavor.pool in breathing:
                 path = ("queues", index, "flavors", position, "pool")
                 got = f"{flavor.pool!r}, an autoscaled pool, before other flavors"
-                fix = "move it to the end, or remove its `min_nodes`: a job that waits for it tries no other"
+                fix = "move it to the end, or write one number of `nodes`: a waiting job tries no other"
                 yield path, got, "an autoscaled pool as the queue's last flavor", fix
 
 
@@ -316,13 +313,13 @@ def lustre_has_a_size_that_fsx_takes(target: AwsSpec) -> Iterator[Finding]:
     step = LUSTRE_EFA_STEP_GIB[spec.throughput] if spec.efa else LUSTRE_STEP_GIB
     smallest = not spec.efa and spec.capacity_gib == LUSTRE_STEP_GIB // 2
     if spec.capacity_gib % step and not smallest:
-        kind = f"with EFA at {spec.throughput} MB/s per TiB" if spec.efa else "(or 1200)"
-        path = ("target", "filesystem", "capacity_gib")
+        kind = f"with EFA at {spec.throughput} MB/s per TiB" if spec.efa else "(or 1200Gi)"
+        path = ("target", "filesystem", "capacity")
         yield (
             path,
-            str(spec.capacity_gib),
-            f"steps of {step} GiB {kind}",
-            f"write {nearest_steps(spec.capacity_gib, step)}",
+            f"{spec.capacity_gib}Gi",
+            f"steps of {step}Gi {kind}",
+            f"write {nearest_steps(spec.capacity_gib, step, 'Gi')}",
         )
 
 
@@ -337,7 +334,7 @@ def lustre_is_where_its_clients_are(target: AwsSpec, pools: Pools) -> Iterator[F
         yield unknown(path, zone, target.zones, "a zone of the stack")
     if not spec.efa:
         return
-    clients = [pool for pool in pools if pool.fabric != "none"]
+    clients = [pool for pool in pools if pool.fabric != "tcp"]
     if not clients:
         fix = "write `efa: false`, or add a pool of machines with EFA"
         yield ("target", "filesystem", "efa"), "true", "EFA where a pool has EFA", fix

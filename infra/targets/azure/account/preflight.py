@@ -60,7 +60,7 @@ def _control_plane_access(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[P
 
 def _features(stack: Stack, spec: AzureSpec, ask: Ask) -> Iterator[Problem]:
     """AKS's InfiniBand feature keeps a pool on one fabric; host encryption is needed for any pool."""
-    on_infiniband = any(pool.fabric != "none" for pool in stack.pools)
+    on_infiniband = any(pool.fabric != "tcp" for pool in stack.pools)
     for provider, name in (*([INFINIBAND] if on_infiniband else []), ENCRYPTION):
         words = ("--namespace", provider, "--name", name, "--subscription", spec.subscription)
         state = ask("feature", "show", *words)["properties"]["state"]

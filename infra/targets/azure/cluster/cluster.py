@@ -87,7 +87,7 @@ class AzureCluster(Cluster):
         made = {
             pool.name: agent_pool(scope, deps, control_plane, pool, self.pools[pool.name])
             for pool in stack.pools
-            if pool.capacity != "system"
+            if not pool.is_system
         }
         # AKS installs the ProvisioningRequest CRD with its first autoscaled pool; Kueue looks for it only at
         # start.
@@ -110,7 +110,7 @@ class AzureCluster(Cluster):
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
     def _control_plane(self, scope: Scope, deps: ClusterDeps, stack: Stack) -> ControlPlane:
-        (system,) = (pool for pool in stack.pools if pool.capacity == "system")
+        (system,) = (pool for pool in stack.pools if pool.is_system)
         profile = system_pool(scope, deps.network, system, self.pools[system.name])
         made = make_control_plane(scope, deps, profile)
         keep_logs(scope, deps.groups, made.cluster)
@@ -156,7 +156,7 @@ def _scope(stack: Stack, spec: AzureSpec, parent: pulumi.Resource) -> Scope:
 
 def _settings(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:
     fabrics = sorted({pool.fabric_class for pool in pools.values() if pool.accelerators_per_node})
-    on_infiniband = bool(fabrics) and "none" not in fabrics
+    on_infiniband = bool(fabrics) and "tcp" not in fabrics
     return ClusterSettings(
         name=stack.name,
         kubernetes_version=spec.rendered_version,
@@ -195,7 +195,7 @@ def _software(stack: Stack, spec: AzureSpec, pools: Mapping[str, PoolSettings]) 
     )
     nvidia = any(pool.accelerator_resource == NVIDIA_RESOURCE for pool in with_gpus)
     return NodeSoftwareSettings(
-        network_operator=nics if any(pool.fabric_class != "none" for pool in with_gpus) else None,
+        network_operator=nics if any(pool.fabric_class != "tcp" for pool in with_gpus) else None,
         gpu_operator=GpuOperatorSettings(installs_driver=True, has_service_monitor=False) if nvidia else None,
         amd_operator=_amd(stack, spec),
         installs_lustre_driver=spec.filesystem.kind == "lustre",

@@ -171,7 +171,7 @@ def _node(scope: Scope, network: Network, pool: NodePoolSpec, settings: PoolSett
     taints = [f"{taint['key']}={taint['value']}:{taint['effect']}" for taint in settings.taints]
     taints += [f"{SPOT_TAINT}=spot:NoSchedule"] if pool.is_spot else []
     zones = list(pool.zones or scope.spec.zones)
-    waiver = {names.SPOT_WAIVER: WAIVER} if pool.is_spot and pool.fabric != "none" else {}
+    waiver = {names.SPOT_WAIVER: WAIVER} if pool.is_spot and pool.fabric != "tcp" else {}
     return {
         "type": "VirtualMachineScaleSets",
         "vm_size": pool.machine,

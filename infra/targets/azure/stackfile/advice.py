@@ -8,7 +8,7 @@ ADVICE = (
     Advice(
         r"AllocationFailed|OverconstrainedZonalAllocationRequest|OverconstrainedAllocationRequest|SkuNotAvailable",
         "the region has none of these machines now: wait, or give the pool another zone or machine, or"
-        f" `capacity: spot` or `provisioning: queued`, with which it begins empty, {RUN_AGAIN}",
+        f" `capacity: spot` or `provisioning: all-at-once`, with which it begins empty, {RUN_AGAIN}",
     ),
     Advice(
         r"not registered to use namespace '(?P<namespace>[\w.]+)'",

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from infra.stackfile.amd import AmdSpec
-from infra.stackfile.base import Boolean, Cidr, Positive, Spec, matching
+from infra.stackfile.base import Boolean, Cidr, Spec, Tebibytes, matching
 from infra.stackfile.images import PinnedImage
 from infra.stackfile.machine import WithMachines
 from infra.stackfile.storage import USE_THE_BUCKET, FilesystemSpec
@@ -144,7 +144,7 @@ class AzureLustreSpec(FilesystemSpec):
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"Azure Managed Lustre has none; {USE_THE_BUCKET}"
 
     kind: Literal["lustre"]
-    capacity_tib: Positive = Field(description="size of the filesystem, in TiB")
+    capacity_tib: Tebibytes = Field(alias="capacity", description="size of the filesystem")
     throughput: Literal[40, 125, 250, 500] = Field(
         default=250, description="throughput in MB/s per TiB of capacity"
     )
@@ -159,7 +159,7 @@ class NetAppSpec(FilesystemSpec):
     WHY_NO_SNAPSHOTS: ClassVar[str] = ""
 
     kind: Literal["netapp"]
-    capacity_tib: Positive = Field(description="size of the volume, in TiB")
+    capacity_tib: Tebibytes = Field(alias="capacity", description="size of the volume")
     service_level: Literal["standard", "premium", "ultra"] = Field(
         default="premium", description="throughput: 16 (standard), 64 (premium) or 128 (ultra) MiB/s per TiB"
     )

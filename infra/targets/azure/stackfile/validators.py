@@ -173,7 +173,7 @@ def pools_are_no_larger_than_a_scale_set(target: AzureSpec, pools: Pools) -> Ite
         if pool.num_nodes > MAX_POOL_NODES:
             allowed = f"{MAX_POOL_NODES} at most: an agent pool is one scale set"
             fix = "add a pool, with a separate queue: InfiniBand ends at the scale set"
-            yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
+            yield ("pools", index, "nodes"), str(pool.num_nodes), allowed, fix
 
 
 def infiniband_is_in_one_zone(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
@@ -210,17 +210,17 @@ def queued_pools_are_autoscaled(target: AzureSpec, pools: Pools) -> Iterator[Fin
     for index, pool in enumerate(pools):
         if pool.max_run_hours:
             fix = "remove it: AKS deletes idle nodes, at any age"
-            yield ("pools", index, "max_run_hours"), str(pool.max_run_hours), "nothing (kind: azure)", fix
+            yield ("pools", index, "max_run"), f"{pool.max_run_hours}h", "nothing (kind: azure)", fix
         path: KeyPath = ("pools", index, "provisioning")
-        got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
-        if pool.provisioning and pool.capacity in ("system", "reserved"):
+        got = f"{pool.provisioning} on a {pool.label} pool"
+        if pool.provisioning and (pool.is_system or pool.capacity == "reserved"):
             allowed = (
                 "on-demand or spot: operators need permanent nodes, and an idle reservation costs the same"
             )
             yield path, got, allowed, "remove `provisioning:`"
-        elif pool.provisioning == "queued" and pool.accelerator is None:
-            allowed = "flex-start for nodes without accelerators, since no queue counts them"
-            yield path, f"queued on {pool.machine}", allowed, "write `provisioning: flex-start`"
+        elif pool.provisioning == "all-at-once" and pool.accelerator is None:
+            allowed = "node-by-node for nodes without accelerators, since no queue counts them"
+            yield path, f"all-at-once on {pool.machine}", allowed, "write `provisioning: node-by-node`"
 
 
 def lustre_has_a_size_that_is_sold(target: AzureSpec) -> Iterator[Finding]:
@@ -229,13 +229,13 @@ def lustre_has_a_size_that_is_sold(target: AzureSpec) -> Iterator[Finding]:
     if not isinstance(spec, AzureLustreSpec):
         return
     step, largest = LUSTRE_STEP_TIB[spec.throughput], LUSTRE_LARGEST_TIB[spec.throughput]
-    path: KeyPath = ("target", "filesystem", "capacity_tib")
+    path: KeyPath = ("target", "filesystem", "capacity")
     at = f"at {spec.throughput} MB/s per TiB"
     if spec.capacity_tib > largest:
-        yield path, str(spec.capacity_tib), f"{largest} TiB at most {at}", f"write {largest}"
+        yield path, f"{spec.capacity_tib}Ti", f"{largest}Ti at most {at}", f"write {largest}Ti"
     elif spec.capacity_tib % step:
-        near = nearest_steps(spec.capacity_tib, step)
-        yield path, str(spec.capacity_tib), f"steps of {step} TiB {at}", f"write {near}"
+        near = nearest_steps(spec.capacity_tib, step, "Ti")
+        yield path, f"{spec.capacity_tib}Ti", f"steps of {step}Ti {at}", f"write {near}"
 
 
 def lustre_has_room_in_its_subnet(target: AzureSpec) -> Iterator[Finding]:
@@ -251,7 +251,7 @@ def lustre_has_room_in_its_subnet(target: AzureSpec) -> Iterator[Finding]:
     needed = next((prefix for size, prefix in LUSTRE_SUBNETS if spec.capacity_tib <= size), 22)
     if subnet.prefixlen > needed:
         got = f"{network.cidr}, of which {subnet} is for the filesystem"
-        allowed = f"a /{needed} or wider for {spec.capacity_tib} TiB"
+        allowed = f"a /{needed} or wider for {spec.capacity_tib}Ti"
         yield ("target", "network", "cidr"), got, allowed, f"use a /{needed - 2} or wider"
 
 
@@ -259,9 +259,9 @@ def netapp_has_a_size_that_is_sold(target: AzureSpec) -> Iterator[Finding]:
     """A regular volume has a maximum size."""
     spec = target.filesystem
     if isinstance(spec, NetAppSpec) and spec.capacity_tib > NETAPP_LARGEST_TIB:
-        allowed = f"{NETAPP_LARGEST_TIB} TiB at most: one regular volume"
-        fix = f"write {NETAPP_LARGEST_TIB}, or use Managed Lustre"
-        yield ("target", "filesystem", "capacity_tib"), str(spec.capacity_tib), allowed, fix
+        allowed = f"{NETAPP_LARGEST_TIB}Ti at most: one regular volume"
+        fix = f"write {NETAPP_LARGEST_TIB}Ti, or use Managed Lustre"
+        yield ("target", "filesystem", "capacity"), f"{spec.capacity_tib}Ti", allowed, fix
 
 
 def the_filesystem_is_in_a_zone_of_the_stack(target: AzureSpec) -> Iterator[Finding]:

@@ -103,7 +103,7 @@ class CoreweaveCluster(Cluster):
             scaled = pulumi.ResourceOptions(ignore_changes=ignored)
             options = pulumi.ResourceOptions.merge(access.options(self), scaled)
             made[pool.name] = KubernetesObject(node_pool(pool, self.pools[pool.name]), options)
-        return [made[pool.name] for pool in stack.pools if pool.capacity == "system"]
+        return [made[pool.name] for pool in stack.pools if pool.is_system]
 
 
 def _settings(stack: Stack, spec: CoreweaveSpec, pools: Mapping[str, PoolSettings]) -> ClusterSettings:

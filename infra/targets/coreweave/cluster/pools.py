@@ -40,7 +40,7 @@ def _size(pool: NodePoolSpec) -> dict[str, Any]:
 def node_pool(pool: NodePoolSpec, settings: PoolSettings) -> Manifest:
     """Return the NodePool; the system pool is waited for, since the operators run there."""
     annotations: dict[str, str] = {}
-    if pool.capacity == "system":
+    if pool.is_system:
         annotations["pulumi.com/waitFor"] = f"jsonpath={{.status.currentNodes}}={pool.num_nodes}"
         annotations["pulumi.com/timeoutSeconds"] = str(BOOT_SECONDS)
     if pool.spot_waiver:

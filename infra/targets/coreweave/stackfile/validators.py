@@ -88,7 +88,7 @@ def racks_are_whole(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
         if rack and pool.num_nodes % rack.machines:
             allowed = f"a multiple of {rack.machines}: {machine.name} is sold by the rack"
             fix = f"write {cloud_validators.nearest_steps(pool.num_nodes, rack.machines)}"
-            yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
+            yield ("pools", index, "nodes"), str(pool.num_nodes), allowed, fix
 
 
 def provisioning_suits_the_pool(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
@@ -98,14 +98,14 @@ def provisioning_suits_the_pool(target: CoreweaveSpec, pools: Pools) -> Iterator
         machine = pool.find_machine(pool.machine)
         if pool.max_run_hours:
             fix = "remove it: CKS deletes idle nodes, at any age"
-            hours: KeyPath = ("pools", index, "max_run_hours")
-            yield hours, str(pool.max_run_hours), "nothing (kind: coreweave)", fix
-        if pool.provisioning == "queued":
-            allowed = "flex-start: CKS cannot provision all nodes of a job at once"
-            fix = "remove it if a queue counts the nodes, else write flex-start"
-            yield path, "'queued'", allowed, fix
-        elif pool.provisioning and pool.capacity in ("system", "reserved"):
-            got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
+            hours: KeyPath = ("pools", index, "max_run")
+            yield hours, f"{pool.max_run_hours}h", "nothing (kind: coreweave)", fix
+        if pool.provisioning == "all-at-once":
+            allowed = "node-by-node: CKS cannot provision all nodes of a job at once"
+            fix = "remove it if a queue counts the nodes, else write node-by-node"
+            yield path, "'all-at-once'", allowed, fix
+        elif pool.provisioning and (pool.is_system or pool.capacity == "reserved"):
+            got = f"{pool.provisioning} on a {pool.label} pool"
             allowed = (
                 "on-demand or spot: operators need permanent nodes, and an idle reservation costs the same"
             )

@@ -125,7 +125,7 @@ def _reservations(stack: Stack, spec: GcpSpec, gcp: GcpClient) -> Iterator[Probl
             got = f"a reservation of {', '.join(sorted(machines))}"
             yield Problem(path, got, str(pool.machine), "name one of the pool's machine")
         elif reserved and free < pool.num_nodes:
-            fix = "lower num_nodes, or reserve more; nodes that the stack has already are counted as used"
+            fix = "lower `nodes`, or reserve more; nodes that the stack has already are counted as used"
             yield Problem(path, f"{free} machines are free", f"{pool.num_nodes} for the pool", fix)
 
 

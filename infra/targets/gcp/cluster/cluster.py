@@ -124,7 +124,7 @@ class GcpCluster(Cluster):
         """Make the pools; `system` is the one on which objects of the cluster run."""
         made: dict[str, list[pulumi.Resource]] = {"system": [], "jobs": []}
         for pool in stack.pools:
-            kind = "system" if pool.capacity == "system" else "jobs"
+            kind = "system" if pool.is_system else "jobs"
             for group in groups(pool, deps.scope.spec.zones):
                 made[kind].append(node_pool(deps, group, self.pools[pool.name]))
         return made

@@ -85,7 +85,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
     return PoolSettings(
         name=pool.name,
         num_nodes=pool.num_nodes,
-        capacity=pool.capacity,
+        capacity=pool.label,
         capacity_mode=CAPACITY_MODES[pool.provisioning],
         fabric_class=pool.fabric,
         accelerators_per_node=pool.accelerator.count if pool.accelerator else 0,
@@ -101,7 +101,7 @@ def pool_settings(pool: NodePoolSpec) -> PoolSettings:
 
 def _cloud_taints(pool: NodePoolSpec) -> tuple[str, ...]:
     """GKE itself taints queued nodes, and Arm nodes."""
-    queued = ("cloud.google.com/gke-queued",) if pool.provisioning == "queued" else ()
+    queued = ("cloud.google.com/gke-queued",) if pool.provisioning == "all-at-once" else ()
     return (*queued, "kubernetes.io/arch") if pool.architecture == "arm64" else queued
 
 
@@ -119,7 +119,7 @@ def _slice_labels(pool: NodePoolSpec) -> dict[str, str]:
 def node_pool(deps: NodePoolDeps, group: GkePool, settings: PoolSettings) -> NodePool:
     """Make a node pool."""
     scope, pool = deps.scope, group.pool
-    is_system = pool.capacity == "system"
+    is_system = pool.is_system
     begins_empty = bool(pool.provisioning) or group.grows_after_creation
     made = NodePool(
         scope.named(group.role),
@@ -135,7 +135,7 @@ def node_pool(deps: NodePoolDeps, group: GkePool, settings: PoolSettings) -> Nod
         initial_node_count=0 if begins_empty else None,
         autoscaling=_autoscaling(group) if pool.provisioning else None,
         queued_provisioning=(
-            NodePoolQueuedProvisioningArgs(enabled=True) if pool.provisioning == "queued" else None
+            NodePoolQueuedProvisioningArgs(enabled=True) if pool.provisioning == "all-at-once" else None
         ),
         max_pods_per_node=SYSTEM_PODS if is_system else JOB_PODS,
         management=NodePoolManagementArgs(
@@ -181,7 +181,7 @@ def _upgrades(pool: NodePoolSpec) -> NodePoolUpgradeSettingsArgs | None:
     """
     if pool.provisioning:
         return None
-    more = int(pool.capacity == "system")
+    more = int(pool.is_system)
     return NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=more, max_unavailable=1 - more)
 
 

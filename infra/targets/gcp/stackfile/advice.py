@@ -8,7 +8,7 @@ ADVICE = (
     Advice(
         r"machine type (?P<machine>[\w-]+) is not available on demand",
         "Google Cloud sells {machine} in other ways only (`trainyard catalog --cloud gcp`):"
-        f" write `capacity: spot`, `provisioning: queued` or a `reservation`, {RUN_AGAIN}",
+        f" write `capacity: spot`, `provisioning: all-at-once` or a `reservation`, {RUN_AGAIN}",
     ),
     Advice(
         r"GCE_STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED",

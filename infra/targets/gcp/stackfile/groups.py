@@ -40,12 +40,12 @@ class GkePool:
         size at once, since operators run on it; slices and racks are created as a whole or not at all.
         """
         whole = self.is_slice or self.rack is not None
-        return self.pool.capacity != "system" and not self.pool.provisioning and not whole
+        return not self.pool.is_system and not self.pool.provisioning and not whole
 
     @property
     def is_compact(self) -> bool:
         """Whether it has compact placement: by `placement`, or an on-demand pool with a GPU fabric."""
-        on_fabric = self.pool.fabric not in ("none", "ici")
+        on_fabric = self.pool.fabric not in ("tcp", "ici")
         belongs = on_fabric and self.pool.capacity == "on-demand" and not self.pool.provisioning
         return self.pool.placement == "compact" or belongs
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from infra.stackfile.base import Boolean, Cidr, Positive, Spec, matching
+from infra.stackfile.base import Boolean, Cidr, Gibibytes, Spec, matching
 from infra.stackfile.images import PinnedImage
 from infra.stackfile.machine import WithMachines
 from infra.stackfile.storage import USE_THE_BUCKET, FilesystemSpec
@@ -179,7 +179,7 @@ class ManagedLustreSpec(FilesystemSpec):
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"Managed Lustre has none; {USE_THE_BUCKET}"
 
     kind: Literal["lustre"]
-    capacity_gib: Positive = Field(description="size of the filesystem, in GiB")
+    capacity_gib: Gibibytes = Field(alias="capacity", description="size of the filesystem")
     throughput: Literal[125, 250, 500, 1000] = Field(
         default=1000, description="throughput in MB/s per TiB of capacity"
     )
@@ -200,7 +200,7 @@ class FilestoreSpec(FilesystemSpec):
     )
 
     kind: Literal["filestore"]
-    capacity_gib: Positive = Field(description="size of the share, in GiB")
+    capacity_gib: Gibibytes = Field(alias="capacity", description="size of the share")
     tier: Literal["zonal", "regional"] = Field(
         default="zonal", description="service tier: replicated in one zone, or across three"
     )

@@ -94,7 +94,7 @@ def the_network_holds_the_nodes(target: GcpSpec, pools: Pools) -> Iterator[Findi
         got = f"{cidr}, of which {ranges.pods} is for pods"
         allowed = f"{addresses} addresses or more for pods ({NODE_POD_ADDRESSES} per node of a job pool)"
         yield path, got, allowed, "use a wider network, such as a /14"
-    on_fabric = sum(pool.num_nodes for pool in pools if pool.fabric not in ("none", "ici"))
+    on_fabric = sum(pool.num_nodes for pool in pools if pool.fabric not in ("tcp", "ici"))
     room = ranges.fabric[0].num_addresses - 4
     if on_fabric > room:
         got = f"{cidr}, of which each subnet of a fabric is a /{ranges.fabric[0].prefixlen}"
@@ -160,7 +160,7 @@ def pools_fill_their_racks(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
         if rack and pool.num_nodes > rack.machines and pool.num_nodes % rack.machines:
             allowed = f"{rack.machines} at most, or a multiple: a rack has {rack.machines} {machine.name}"
             fix = f"write {nearest_steps(pool.num_nodes, rack.machines)}"
-            yield ("pools", index, "num_nodes"), str(pool.num_nodes), allowed, fix
+            yield ("pools", index, "nodes"), str(pool.num_nodes), allowed, fix
 
 
 def nodes_divide_over_zones(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
@@ -171,7 +171,7 @@ def nodes_divide_over_zones(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
             upper = next_step(pool.num_nodes, zones)
             got = f"{pool.num_nodes} in {zones} zones"
             fix = f"write {upper}, or name fewer zones"
-            yield ("pools", index, "num_nodes"), got, f"a multiple of {zones}: as many in each zone", fix
+            yield ("pools", index, "nodes"), got, f"a multiple of {zones}: as many in each zone", fix
 
 
 def reservations_fit_the_capacity(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
@@ -189,7 +189,7 @@ def reservations_fit_the_capacity(target: GcpSpec, pools: Pools) -> Iterator[Fin
             fix = "see `gcloud compute reservations list`"
             yield (*path, "id"), repr(pool.reservation.id), allowed, fix
         zones = pool.zones or target.zones
-        if len(zones) > 1 and pool.fabric == "none":
+        if len(zones) > 1 and pool.fabric == "tcp":
             allowed = "one zone: a reservation is in one"
             yield ("pools", index, "zones"), ", ".join(zones), allowed, "name the reservation's zone"
 
@@ -198,9 +198,9 @@ def queued_pools_are_on_demand(target: GcpSpec, pools: Pools) -> Iterator[Findin
     """Flex-start and queued provisioning draw on a separate capacity."""
     for index, pool in enumerate(pools):
         if pool.max_run_hours and not pool.provisioning:
-            fix = "remove it, or add `provisioning: queued`"
+            fix = "remove it, or add `provisioning: all-at-once`"
             yield (
-                ("pools", index, "max_run_hours"),
+                ("pools", index, "max_run"),
                 "on nodes that are not provisioned on demand",
                 "with `provisioning` only",
                 fix,
@@ -208,9 +208,9 @@ def queued_pools_are_on_demand(target: GcpSpec, pools: Pools) -> Iterator[Findin
         if not pool.provisioning:
             continue
         path: KeyPath = ("pools", index, "provisioning")
-        got = f"{pool.provisioning} on a pool with capacity {pool.capacity}"
-        if pool.capacity != "on-demand":
-            drawn = "a reservation" if pool.capacity == "reserved" else pool.capacity
+        got = f"{pool.provisioning} on a {pool.label} pool"
+        if pool.label != "on-demand":
+            drawn = "a reservation" if pool.capacity == "reserved" else pool.label
             allowed = f"capacity: on-demand; {drawn} cannot be provisioned for a job"
             yield (
                 path,
@@ -231,11 +231,11 @@ def queued_pools_are_on_demand(target: GcpSpec, pools: Pools) -> Iterator[Findin
 def queued_provisioning_is_by_itself(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Google Cloud places queued nodes itself, and never upgrades them."""
     for index, pool in enumerate(pools):
-        if pool.provisioning == "queued" and pool.placement == "compact":
-            fix = "remove `placement:`, or write `provisioning: flex-start`"
+        if pool.provisioning == "all-at-once" and pool.placement == "compact":
+            fix = "remove `placement:`, or write `provisioning: node-by-node`"
             path = ("pools", index, "placement")
-            yield path, "compact with queued provisioning", "one of the two", fix
-        if pool.provisioning == "queued" and target.release_channel != "none":
+            yield path, "compact with all-at-once provisioning", "one of the two", fix
+        if pool.provisioning == "all-at-once" and target.release_channel != "none":
             allowed = "none: queued nodes are never upgraded, which a channel requires"
             fix = "write `release_channel: none`, and upgrade the cluster yourself"
             yield ("target", "release_channel"), target.release_channel, allowed, fix
@@ -259,9 +259,9 @@ def compact_placement_is_possible(target: GcpSpec, pools: Pools) -> Iterator[Fin
             allowed = "pools with GPUs; slices of TPUs are placed by their topology"
             yield path, f"compact on {pool.machine}", allowed, "remove `placement:`"
         machine = pool.machine or ""
-        if pool.provisioning == "flex-start" and not machine.startswith(FLEX_START_COMPACT):
+        if pool.provisioning == "node-by-node" and not machine.startswith(FLEX_START_COMPACT):
             allowed = "A3 Ultra and A4: flex-start has compact placement for no other machine"
-            yield path, f"compact with flex-start on {machine}", allowed, "remove one of the two"
+            yield path, f"compact with node-by-node on {machine}", allowed, "remove one of the two"
 
 
 def slices_have_a_shape(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
@@ -280,7 +280,7 @@ def slices_have_a_shape(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
             got = f"{pool.num_nodes} nodes for slices of {pool.topology}"
             upper = next_step(pool.num_nodes, hosts)
             allowed = f"a multiple of {hosts}: the nodes of one slice"
-            yield ("pools", index, "num_nodes"), got, allowed, f"write {upper}, or choose another topology"
+            yield ("pools", index, "nodes"), got, allowed, f"write {upper}, or choose another topology"
 
 
 def lustre_has_a_size_that_is_sold(target: GcpSpec) -> Iterator[Finding]:
@@ -291,16 +291,16 @@ def lustre_has_a_size_that_is_sold(target: GcpSpec) -> Iterator[Finding]:
     step, largest = LUSTRE_STEP_GIB[spec.throughput], LUSTRE_LARGEST_GIB[spec.throughput]
     if spec.capacity_gib > 170 * step:
         step = LUSTRE_WIDE_STEP_GIB[spec.throughput]
-    path: KeyPath = ("target", "filesystem", "capacity_gib")
+    path: KeyPath = ("target", "filesystem", "capacity")
     at = f"at {spec.throughput} MB/s per TiB"
     if spec.capacity_gib > largest:
-        yield path, str(spec.capacity_gib), f"{largest} GiB at most {at}", f"write {largest}"
+        yield path, f"{spec.capacity_gib}Gi", f"{largest}Gi at most {at}", f"write {largest}Gi"
     elif spec.capacity_gib % step:
         yield (
             path,
-            str(spec.capacity_gib),
-            f"steps of {step} GiB {at}",
-            f"write {nearest_steps(spec.capacity_gib, step)}",
+            f"{spec.capacity_gib}Gi",
+            f"steps of {step}Gi {at}",
+            f"write {nearest_steps(spec.capacity_gib, step, 'Gi')}",
         )
 
 
@@ -311,10 +311,10 @@ def filestore_has_a_size_that_is_sold(target: GcpSpec) -> Iterator[Finding]:
         return
     ranges = FILESTORE_RANGES_GIB[spec.tier]
     if not any(spec.capacity_gib in sizes for sizes in ranges):
-        allowed = "; ".join(f"{sizes[0]} to {sizes[-1]} in steps of {sizes.step}" for sizes in ranges)
+        allowed = "; ".join(f"{sizes[0]}Gi to {sizes[-1]}Gi in steps of {sizes.step}Gi" for sizes in ranges)
         above = [size for sizes in ranges for size in sizes if size >= spec.capacity_gib]
-        fix = f"write {above[0]}" if above else f"write {ranges[-1][-1]}, or use Managed Lustre"
-        yield ("target", "filesystem", "capacity_gib"), str(spec.capacity_gib), f"{allowed} (GiB)", fix
+        fix = f"write {above[0]}Gi" if above else f"write {ranges[-1][-1]}Gi, or use Managed Lustre"
+        yield ("target", "filesystem", "capacity"), f"{spec.capacity_gib}Gi", allowed, fix
     if spec.tier == "regional" and spec.zone is not None:
         path = ("target", "filesystem", "zone")
         yield path, repr(spec.zone), "nothing with tier: regional", "remove it, or write `tier: zonal`"
@@ -425,4 +425,4 @@ def _regions() -> list[str]:
 
 
 def _pod_addresses(pool: NodePoolSpec) -> int:
-    return SYSTEM_NODE_POD_ADDRESSES if pool.capacity == "system" else NODE_POD_ADDRESSES
+    return SYSTEM_NODE_POD_ADDRESSES if pool.is_system else NODE_POD_ADDRESSES

@@ -156,7 +156,7 @@ def _images(pool: PoolSettings, stack: Stack) -> list[str]:
         "trainer-manager": operators.trainer,
         "mpi-operator": operators.mpi,
         "kueue-manager": operators.kueue,
-        "training-operator": "install" if operators.legacy_v1 else "off",
+        "training-operator": "install" if operators.training_operator else "off",
     }
     return [*(image for image, mode in modes.items() if mode == "install"), "versitygw", *everywhere]
 

@@ -22,7 +22,7 @@ class EmbeddedNodes:
                 because = ", ".join(step.keys)
                 yield pool, f"replaced for {because}: its jobs end; checkpoints are retained"
             elif step.op == "update" and old != new:
-                resized = f"num_nodes {len(old)} → {len(new)}, " if len(old) != len(new) else ""
+                resized = f"nodes {len(old)} → {len(new)}, " if len(old) != len(new) else ""
                 yield pool, f"{resized}in place"
 
 

@@ -39,14 +39,19 @@ def local_pools_have_no_cloud(pools: Pools) -> Iterator[Finding]:
         for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:
                 fix = "remove the key, or choose a cloud"
-                yield ("pools", index, key), "a cloud's property", "nothing (kind: local)", fix
+                yield (
+                    ("pools", index, NodePoolSpec.key_of(key)),
+                    "a cloud's property",
+                    "nothing (kind: local)",
+                    fix,
+                )
 
 
 def local_stores_have_a_size(storage: StorageSpec) -> Iterator[Finding]:
     """The local store keeps its buckets on a volume."""
     if storage.object_store.size_gib is None:
-        allowed = "the key 'size_gib' (size of the volume under it, in GiB)"
-        yield ("storage", "object_store", "size_gib"), "nothing", allowed, "add `size_gib:` here"
+        allowed = "the key 'size' (size of the volume under it)"
+        yield ("storage", "object_store", "size"), "nothing", allowed, "add `size:` here"
 
 
 def local_networks_are_apart(target: LocalSpec) -> Iterator[Finding]:
@@ -84,7 +89,7 @@ def embedded_clusters_are_small(name: str, target: LocalSpec, pools: Pools) -> I
     num_nodes = sum(pool.num_nodes for pool in pools)
     if num_nodes > MAX_EMBEDDED_NODES:
         allowed = f"at most {MAX_EMBEDDED_NODES} nodes on one host"
-        yield ("pools",), f"{num_nodes} nodes", allowed, "lower num_nodes, or use a cluster by `context:`"
+        yield ("pools",), f"{num_nodes} nodes", allowed, "lower `nodes`, or use a cluster by `context:`"
 
 
 def imported_images_have_no_digests(target: LocalSpec, images: ImagesSpec) -> Iterator[Finding]:

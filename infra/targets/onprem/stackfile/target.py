@@ -15,8 +15,8 @@ from infra.stackfile.base import Boolean, Cidr, Name, NonNegative, Positive, Spe
 from infra.stackfile.storage import FilesystemSpec
 from infra.stackfile.target import ContextCluster, ManagedTargetSpec
 
-InstallMode = Literal["install", "present"]
-"""Mode of software: `install`; or `present` where others have installed and configured it."""
+InstallMode = Literal["install", "existing"]
+"""Mode of software: `install`; or `existing` where others have installed and configured it."""
 
 
 def _address(value: object) -> object:
@@ -102,7 +102,7 @@ class InfinibandSpec(Spec):
     device_ids: tuple[DeviceId, ...] = Field(min_length=1, description="PCI device IDs of the NICs")
     driver: InstallMode = Field(
         default="install",
-        description="NVIDIA DOCA driver for the NICs; `present`: installed on the nodes",
+        description="NVIDIA DOCA driver for the NICs; `existing`: installed on the nodes",
     )
     pool: Name | None = Field(
         default=None, description="name of the address pool for the pods' RDMA interfaces; required for RoCE"
@@ -143,7 +143,7 @@ class NfsSpec(FilesystemSpec):
         default=8, description="number of TCP connections per node to the server (nconnect)"
     )
     driver: InstallMode = Field(
-        default="install", description="the NFS CSI driver; `present`: installed in the cluster"
+        default="install", description="the NFS CSI driver; `existing`: installed in the cluster"
     )
 
 
@@ -183,33 +183,33 @@ class OnpremSpec(ManagedTargetSpec):
     training_image: Image = Field(description="image that jobs run in, by digest")
     amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
     gpu_operator: InstallMode = Field(
-        default="install", description="NVIDIA GPU Operator; `present`: installed in the cluster"
+        default="install", description="NVIDIA GPU Operator; `existing`: installed in the cluster"
     )
     gpu_driver: InstallMode = Field(
-        default="install", description="NVIDIA GPU driver; `present`: installed on the nodes"
+        default="install", description="NVIDIA GPU driver; `existing`: installed on the nodes"
     )
     gpu_driver_version: DriverVersion | None = Field(
         default=None,
-        description="version of the nodes' own NVIDIA driver (`gpu_driver: present`), if jobs run in an image"
-        " of training/images: compared with the image's CUDA",
+        description="version of the nodes' own NVIDIA driver (`gpu_driver: existing`), if jobs run in an"
+        " image of training/images: compared with the image's CUDA",
     )
     dra_driver: InstallMode = Field(
         default="install",
-        description="NVIDIA DRA driver for racks with multi-node NVLink; `present`: installed in the cluster",
+        description="NVIDIA DRA driver for racks with multi-node NVLink; `existing`: in the cluster",
     )
     node_os: Annotated[str, Field(pattern=r"^[a-z]+[0-9]+(\.[0-9]+)?$")] = Field(
         default="ubuntu24.04", description="operating system of the nodes, as in tags of driver images"
     )
     network_operator: InstallMode = Field(
-        default="install", description="NVIDIA Network Operator; `present`: installed in the cluster"
+        default="install", description="NVIDIA Network Operator; `existing`: installed in the cluster"
     )
     memory_lock: InstallMode = Field(
         default="install",
-        description="DaemonSet that raises the locked-memory limit for RDMA; `present`: the nodes'"
+        description="DaemonSet that raises the locked-memory limit for RDMA; `existing`: the nodes'"
         " containerd or CRI-O unit has LimitMEMLOCK=infinity",
     )
     amd_operator: InstallMode = Field(
-        default="install", description="AMD GPU Operator; `present`: installed in the cluster"
+        default="install", description="AMD GPU Operator; `existing`: installed in the cluster"
     )
     infiniband: InfinibandSpec | None = Field(default=None, description="RDMA NICs of the nodes")
     filesystem: NfsSpec = Field(description="the shared filesystem for checkpoints and datasets")

@@ -19,13 +19,13 @@ Pools = tuple[NodePoolSpec, ...]
 
 FABRICS = {
     "nvidia": (
-        *("none", "ib-shared", "ib-sriov", "ib-hostdev", "nvl72", "ib-shared-nvl72"),
+        *("tcp", "ib-shared", "ib-sriov", "ib-hostdev", "nvl72", "ib-shared-nvl72"),
         *("roce-shared", "roce-sriov", "roce-hostdev"),
     ),
     "amd": ("rocm", "ib-shared-rocm", "roce-shared-rocm"),
 }
 """Vendor of the accelerators → fabric classes that on-premises machines can have."""
-IN_RACKS = {"nvl72": "none", "ib-shared-nvl72": "ib-shared"}
+IN_RACKS = {"nvl72": "tcp", "ib-shared-nvl72": "ib-shared"}
 """Fabric class with an NVLink domain → the same class without the domain."""
 PREFIXES = {"infiniband": "ib-", "ethernet": "roce-"}
 """Link type of the NICs → prefix of their fabric classes' names."""
@@ -45,7 +45,12 @@ def pools_have_no_cloud_only_keys(target: OnpremSpec, pools: Pools) -> Iterator[
         for key in _OF_CLOUDS:
             if getattr(pool, key) is not None:
                 fix = "remove the key; describe the machines by `accelerator` and `fabric`"
-                yield ("pools", index, key), "a cloud's property", "nothing (kind: onprem)", fix
+                yield (
+                    ("pools", index, NodePoolSpec.key_of(key)),
+                    "a cloud's property",
+                    "nothing (kind: onprem)",
+                    fix,
+                )
 
 
 def accelerators_are_known(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
@@ -90,7 +95,7 @@ def the_gpu_driver_runs_the_images_cuda(target: OnpremSpec) -> Iterator[Finding]
     if version is None:
         return
     if target.gpu_driver == "install" and target.gpu_operator == "install":
-        fix = "remove the key, or write `gpu_driver: present`"
+        fix = "remove the key, or write `gpu_driver: existing`"
         yield path, f"{version!r}, while the GPU Operator installs its own", "with drivers that exist", fix
     elif int(version.partition(".")[0]) < OLDEST_GPU_DRIVER:
         fix = "upgrade the driver; if jobs run in an image of yours for an older CUDA, remove the key"
@@ -183,12 +188,12 @@ def infiniband_is_described_where_it_is(target: OnpremSpec, pools: Pools) -> Ite
     path: KeyPath = ("target", "infiniband")
     used = [pool.name for pool in pools if _uses_nics(pool)]
     if used and target.infiniband is None and target.network_operator == "install":
-        fix = "add `infiniband: {device_ids: [...]}`, or `network_operator: present`"
+        fix = "add `infiniband: {device_ids: [...]}`, or `network_operator: existing`"
         yield path, f"nothing, with pools on RDMA NICs: {', '.join(used)}", "the NICs", fix
     if target.infiniband is not None and not used:
         fix = "give a pool `fabric: ib-shared`, or remove the section"
         yield path, "NICs that no pool uses", "a pool with an ib-… or roce-… fabric", fix
-    if target.infiniband is not None and target.network_operator == "present":
+    if target.infiniband is not None and target.network_operator == "existing":
         fix = "remove the section: the operator has a single NicClusterPolicy, of whoever installed it"
         yield path, "NICs for an existing operator", "nothing (network_operator: present)", fix
 
@@ -255,7 +260,7 @@ def nodes_are_on_one_leaf(target: OnpremSpec, pools: Pools) -> Iterator[Finding]
         if found[pool_spec.name] != pool_spec.num_nodes:
             allowed = f"{found[pool_spec.name]}: the nodes that target.leaves names for it"
             fix = "correct the number, or list the nodes"
-            yield ("pools", position, "num_nodes"), str(pool_spec.num_nodes), allowed, fix
+            yield ("pools", position, "nodes"), str(pool_spec.num_nodes), allowed, fix
 
 
 def labels_come_from_leaves_or_topology(target: OnpremSpec) -> Iterator[Finding]:

@@ -73,8 +73,8 @@ def test_each_team_has_the_pools_of_its_queues(onprem: Plan) -> None:
     ("name", "asked"),
     [
         ("local", {}),
-        ("local", {"torch-none": 60, "mpi-none": 90}),
-        ("local", {"torch-none": 10, "mpi-none": 20}),
+        ("local", {"torch-tcp": 60, "mpi-tcp": 90}),
+        ("local", {"torch-tcp": 10, "mpi-tcp": 20}),
         ("coreweave", {}),
     ],
 )

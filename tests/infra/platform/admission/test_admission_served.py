@@ -27,13 +27,15 @@ from tests.processes import wait_for
 
 TEAM = "team-research"
 IMAGE = f"registry.example.com/mine@sha256:{'1' * 64}"
-OURS = DatasetSpec(
-    name="pile",
-    source="s3://example-data/pile/",
-    digest=f"sha256:{'0' * 64}",
-    size_gib=100,
-    public=True,
-    teams=("research",),
+OURS = DatasetSpec.model_validate(
+    {
+        "name": "pile",
+        "source": "s3://example-data/pile/",
+        "digest": f"sha256:{'0' * 64}",
+        "size": "100Gi",
+        "public": True,
+        "teams": ("research",),
+    }
 )
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 USER = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -45,7 +47,7 @@ CUSTOM = ("trainjobs.trainer.kubeflow.org", "tfjobs.kubeflow.org", "workloads.ku
 @pytest.fixture(scope="module")
 def found(rendered: Path) -> Plan:
     stack = load(stack_file("coreweave"))
-    legacy = OperatorsSpec(legacy_v1=True, legacy_v1_kinds=("TFJob",))
+    legacy = OperatorsSpec.model_validate({"training_operator": {"kinds": ("TFJob",)}})
     asked = {"admission": AdmissionSpec(digests=True), "datasets": (OURS,), "operators": legacy}
     allowed = tuple(CONFIG["trainyard:residency"]["allowed"])
     return record(lambda: declare(stack.model_copy(update=asked), artifacts(rendered), residency=allowed))

@@ -141,8 +141,8 @@ def test_the_driver_joins_nodes_and_the_device_plugin_allocates_gpus(rendered: P
     ("provider", "driver"),
     [
         ({}, DraDriverSettings("/run/nvidia/driver")),
-        ({"gpu_driver": "present"}, DraDriverSettings("/")),
-        ({"dra_driver": "present"}, None),
+        ({"gpu_driver": "existing"}, DraDriverSettings("/")),
+        ({"dra_driver": "existing"}, None),
     ],
 )
 def test_the_driver_gets_the_root_of_the_gpu_driver_and_an_existing_one_is_not_changed(
@@ -172,8 +172,8 @@ def test_a_job_repeats_its_runtimes_claim_and_the_lint_reports_a_missing_one() -
         name="digits",
         team="research",
         runtime="torch-ib-coreweave-nvl72",
-        num_nodes=16,
-        accelerators_per_node=4,
+        nodes=16,
+        gpus=4,
         config="digits",
     )
     spec = manifest(job, "run")["spec"]

@@ -23,12 +23,12 @@ def pods(plan: Plan, runtime: str) -> dict[str, dict[str, Any]]:
 
 
 def test_ranks_on_workers_have_the_variables_of_their_pod(local_plan: Plan) -> None:
-    [container] = pods(local_plan, "mpi-none")["node"]["containers"]
+    [container] = pods(local_plan, "mpi-tcp")["node"]["containers"]
     assert {each["name"] for each in container["env"]} <= set(container["args"])
 
 
 def test_pods_of_an_mpi_job_signal_its_ranks_before_they_end(local_plan: Plan) -> None:
-    for pod in pods(local_plan, "mpi-none").values():
+    for pod in pods(local_plan, "mpi-tcp").values():
         [container] = pod["containers"]
         python, option, program = container["lifecycle"]["preStop"]["exec"]["command"]
         assert (python, option) == ("python3", "-c")
@@ -42,13 +42,13 @@ def test_pods_of_an_mpi_job_signal_its_ranks_before_they_end(local_plan: Plan) -
         ([15, None], {}, 300),
         ([420, None], {}, 420),
         ([120, 120], {}, 120),
-        ([15, None], {"torch-none": 60, "mpi-none": 90}, 60),
+        ([15, None], {"torch-tcp": 60, "mpi-tcp": 90}, 60),
     ],
 )
 def test_a_grace_is_that_of_the_pool_with_the_longest_unless_the_stack_sets_it(
     notices: list[int | None], asked: dict[str, int], seconds: int
 ) -> None:
-    assert runtime_grace_seconds("torch-none", notices, asked) == seconds
+    assert runtime_grace_seconds("torch-tcp", notices, asked) == seconds
 
 
 BARE = {
@@ -86,7 +86,7 @@ def test_a_runtime_may_be_left_unchecked() -> None:
     assert "lifecycle" not in pod["containers"][0]
 
 
-@pytest.mark.parametrize("fabric", ["none", "rocm", "ici", "nvl72"])
+@pytest.mark.parametrize("fabric", ["tcp", "rocm", "ici", "nvl72"])
 def test_without_a_network_other_than_tcp_nothing_is_checked(fabric: str) -> None:
     container = on(fabric, command=["torchrun"])
     assert container["command"] == [*on_fabric(fabric), "torchrun"]
@@ -107,13 +107,13 @@ def test_a_job_that_we_submit_starts_as_the_runtimes_own_command_does(framework:
             name="a",
             team="b",
             runtime=f"{framework}-{fabric}",
-            num_nodes=2,
-            accelerators_per_node=8,
+            nodes=2,
+            gpus=8,
             config="c",
         )
         started: list[str] = manifest(job, "run")["spec"]["trainer"]["command"]
         return started
 
     assert command("rocm")[0] == ("mpirun" if framework == "mpi" else "python3")
-    for fabric in ("none", "ib-ndr"):
+    for fabric in ("tcp", "ib-ndr"):
         assert command(fabric) == [*on_fabric(fabric), *command("rocm")]

@@ -20,11 +20,13 @@ def with_operators(stack: Stack, operators: OperatorsSpec) -> Stack:
 
 @pytest.fixture(scope="module")
 def legacy_plan(local: Stack, rendered: Path) -> Plan:
-    legacy = OperatorsSpec(legacy_v1=True, legacy_v1_kinds=("PyTorchJob", "XGBoostJob", "TFJob"))
+    legacy = OperatorsSpec.model_validate(
+        {"training_operator": {"kinds": ("PyTorchJob", "XGBoostJob", "TFJob")}}
+    )
     return plan(with_operators(local, legacy), rendered)
 
 
-def test_legacy_v1_serves_the_kinds_of_the_stack_and_never_mpijob(legacy_plan: Plan) -> None:
+def test_training_operator_serves_the_kinds_of_the_stack_and_never_mpijob(legacy_plan: Plan) -> None:
     definitions = legacy_plan.named("CustomResourceDefinitions")["local-legacy-v1"]["definitions"]
     assert sorted(definitions) == [
         "pytorchjobs.kubeflow.org",
@@ -77,7 +79,7 @@ def test_legacy_kinds_are_queued_only_where_they_are_served() -> None:
         found: list[str] = configuration(operators, "local")["integrations"]["frameworks"]
         return found
 
-    legacy = OperatorsSpec(legacy_v1=True, legacy_v1_kinds=("PyTorchJob",))
+    legacy = OperatorsSpec.model_validate({"training_operator": {"kinds": ("PyTorchJob",)}})
     assert frameworks(legacy) == [*frameworks(OperatorsSpec()), "kubeflow.org/pytorchjob"]
 
 
@@ -87,7 +89,7 @@ def test_pods_and_deployments_are_never_queued() -> None:
 
 
 def test_an_existing_operator_is_not_changed_and_still_used(local: Stack, rendered: Path) -> None:
-    found = plan(with_operators(local, OperatorsSpec(kueue="present")), rendered)
+    found = plan(with_operators(local, OperatorsSpec(kueue="existing")), rendered)
     assert "kueue-system/kueue-controller-manager" not in found.named("Deployment")
     assert "kueue-system" not in found.named("Namespace")
     assert "gpu" in found.named("ClusterQueue")
@@ -154,7 +156,7 @@ def test_kueues_configuration_reaches_its_config_map(local_plan: Plan, local: St
 
 
 def test_the_timeout_for_pods_to_be_ready_can_be_set() -> None:
-    spec = OperatorsSpec(pods_ready_minutes=45, pods_recovery_minutes=10)
+    spec = OperatorsSpec.model_validate({"pods_ready": "45m", "pods_recovery": "10m"})
     waiting = configuration(spec, "local", autoscaled=True)["waitForPodsReady"]
     assert (waiting["timeout"], waiting["recoveryTimeout"]) == ("45m", "10m")
 

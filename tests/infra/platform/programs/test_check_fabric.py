@@ -187,7 +187,7 @@ def test_a_variable_that_disables_the_network_is_refused(
         {"NCCL_NET": "Socket"},
         {"NCCL_NET": "socket"},
         {"PET_NNODES": "1"},
-        {"TRAINYARD_FABRIC": "none"},
+        {"TRAINYARD_FABRIC": "tcp"},
         {"TRAINYARD_FABRIC": ""},
     ],
 )

@@ -188,7 +188,7 @@ def test_nccl_chooses_the_network_of_a_job_of_one_node(nodes: str, network: str)
 
 @pytest.mark.parametrize(("own", "searched"), [("", "{}"), ("/opt/lib:/usr/lib", "/opt/lib:/usr/lib:{}")])
 def test_the_drivers_folder_follows_those_of_the_image(tmp_path: Path, own: str, searched: str) -> None:
-    command = [*on_fabric("none"), "sh", "-c", 'echo "$LD_LIBRARY_PATH/$*"', "sh", "a b"]
+    command = [*on_fabric("tcp"), "sh", "-c", 'echo "$LD_LIBRARY_PATH/$*"', "sh", "a b"]
     command = [each.replace("/usr/local/nvidia/lib64", str(tmp_path)) for each in command]
     environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": own}
 

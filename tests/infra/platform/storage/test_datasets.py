@@ -13,8 +13,12 @@ from tests.infra.plan import Plan, plan, stack_file
 from tests.infra.platform.jobs.test_runtimes import pods
 
 DIGEST = f"sha256:{'0' * 64}"
-PILE = DatasetSpec(name="pile", source="s3://example-data/pile/", digest=DIGEST, size_gib=100)
-FILE = DatasetSpec(name="books", source="/imports/books.jsonl", digest=DIGEST, size_gib=1)
+PILE = DatasetSpec.model_validate(
+    {"name": "pile", "source": "s3://example-data/pile/", "digest": DIGEST, "size": "100Gi"}
+)
+FILE = DatasetSpec.model_validate(
+    {"name": "books", "source": "/imports/books.jsonl", "digest": DIGEST, "size": "1Gi"}
+)
 
 
 def staging(found: Plan) -> dict[str, Mapping[str, Any]]:
@@ -75,7 +79,7 @@ def test_teams_read_what_was_staged_and_cannot_write_it(local: Stack, staged: Pl
         claim = claims[f"team-{team.name}/datasets"]["spec"]
         assert claim["accessModes"] == ["ReadOnlyMany"]
         assert volumes[claim["volumeName"]]["spec"]["hostPath"]["path"].endswith("/data/datasets")
-    node = pods(staged, "torch-none")["node"]
+    node = pods(staged, "torch-tcp")["node"]
     mount = {"name": "datasets", "mountPath": "/mnt/datasets", "readOnly": True}
     assert mount in node["containers"][0]["volumeMounts"]
     assert staged.outputs["datasets"] == {

@@ -52,7 +52,7 @@ def test_a_teams_quota_of_accelerators_is_what_its_queues_allow(found: Plan, loc
 
 def test_custom_resources_are_counted_where_the_stack_limits_them(rendered: Path) -> None:
     """By default none is: the first jobs of a new cluster would be refused."""
-    legacy = {"legacy_v1": True, "legacy_v1_kinds": ["PyTorchJob"]}
+    legacy = {"training_operator": {"kinds": ["PyTorchJob"]}}
     limited = changed(GOOD, {"teams[1].limits.custom_jobs": 50, "operators": legacy})
     hard = plan(parse(limited), rendered).named("ResourceQuota")["team-speech/team"]["spec"]["hard"]
     assert {name: number for name, number in hard.items() if "." in name and name.startswith("count/")} == {

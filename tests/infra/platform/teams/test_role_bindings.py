@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from infra.stackfile import Stack
+from infra.stackfile.operators import TrainingOperatorSpec
 from infra.stackfile.queue import TeamSpec
 from tests.infra.plan import Plan, plan
 
@@ -120,7 +121,9 @@ def test_viewers_change_nothing_and_nobody_has_more_than_a_job_needs(with_member
 
 
 def test_legacy_jobs_are_submitted_where_their_operator_is(local: Stack, rendered: Path) -> None:
-    operators = local.operators.model_copy(update={"legacy_v1": True, "trainer": "off"})
+    operators = local.operators.model_copy(
+        update={"training_operator": TrainingOperatorSpec(), "trainer": "off"}
+    )
     team = local.teams[0].model_copy(update={"members": ("research",)})
     stack = local.model_copy(update={"operators": operators, "teams": (team,), "job": None})
     member = rules(plan(stack, rendered), "trainyard-team-member")
@@ -131,7 +134,9 @@ def test_legacy_jobs_are_submitted_where_their_operator_is(local: Stack, rendere
 def test_every_kind_of_job_that_members_submit_is_evaluated(local: Stack, rendered: Path) -> None:
     """A kind without a policy would need no queue, and its operator's pods would count as a queued job's."""
     kinds = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
-    operators = local.operators.model_copy(update={"legacy_v1": True, "legacy_v1_kinds": kinds})
+    operators = local.operators.model_copy(
+        update={"training_operator": TrainingOperatorSpec.model_validate({"kinds": kinds})}
+    )
     found = plan(local.model_copy(update={"operators": operators}), rendered)
     submitted = {kind for kind, verbs in rules(found, "trainyard-team-member").items() if "create" in verbs}
     policies = found.named("ValidatingAdmissionPolicy").values()

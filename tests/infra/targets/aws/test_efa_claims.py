@@ -16,14 +16,14 @@ from tests.infra.plan import Plan, plan
 EFA = [
     machine
     for machine in catalog.machines(cloud="aws")
-    if machine.fabric != "none" and not catalog.find_rack(machine.accelerator or "")
+    if machine.fabric != "tcp" and not catalog.find_rack(machine.accelerator or "")
 ]
 
 
 def claiming(stack: Stack) -> Stack:
     """Return the stack with the DRA driver's fabric class on all its machines with EFA."""
     pools = [
-        pool.model_copy(update={"fabric": f"{pool.fabric}-dra"}) if pool.fabric != "none" else pool
+        pool.model_copy(update={"fabric": f"{pool.fabric}-dra"}) if pool.fabric != "tcp" else pool
         for pool in stack.pools
     ]
     assert stack.job is not None
@@ -96,7 +96,7 @@ def test_nodes_have_the_one_or_the_other_where_a_stack_has_both(aws: Stack, rend
         {
             "name": "claimed",
             "capacity": "on-demand",
-            "num_nodes": 2,
+            "nodes": 2,
             "machine": "p5.48xlarge",
             "fabric": "efav2-dra",
             "zones": ("us-east-2b",),

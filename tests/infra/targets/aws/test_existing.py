@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.stackfile import Stack
+from infra.stackfile.node_pool import Nodes
 from infra.targets.aws.stackfile.target import (
     AwsNetworkSpec,
     AwsSpec,
@@ -85,7 +86,9 @@ def test_managed_groups_need_no_queue(aws_plan: Plan) -> None:
 
 def test_an_existing_lustre_is_mounted_and_admits_the_nodes(aws: Stack, rendered: Path) -> None:
     existing = ExistingLustreSpec(id=FILESYSTEM, mount_name="abcdefgh", security_group=GROUP)
-    lustre = LustreSpec(kind="lustre", capacity_gib=19200, zone="us-east-2b", existing=existing)
+    lustre = LustreSpec.model_validate(
+        {"kind": "lustre", "capacity": "19200Gi", "zone": "us-east-2b", "existing": existing}
+    )
     found = plan(with_provider(aws, network=NETWORK, filesystem=lustre), rendered)
     assert not any(":fsx/" in each.type for each in found.resources)
     rules = {
@@ -185,7 +188,7 @@ def test_its_control_plane_is_not_among_the_stacks_costs(in_a_cluster: Stack, aw
 
 def test_an_autoscaler_resizes_groups_of_that_cluster_alone(in_a_cluster: Stack, rendered: Path) -> None:
     *others, on_demand = (pool for pool in in_a_cluster.pools if pool.name != "preprocessing")
-    pools = (*others, on_demand.model_copy(update={"min_nodes": 0}))
+    pools = (*others, on_demand.model_copy(update={"nodes": Nodes(4, 0)}))
     found = plan(in_a_cluster.model_copy(update={"pools": pools}), rendered)
     values = found.named("Release")["cluster-autoscaler"]["values"]
     assert values["autoDiscovery"]["clusterName"] == "shared"

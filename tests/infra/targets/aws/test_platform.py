@@ -34,10 +34,16 @@ def test_queues_count_accelerators_and_leave_out_what_comes_with_them(aws_plan: 
 @pytest.fixture(scope="module")
 def staged(aws: Stack, rendered: Path) -> Plan:
     """The stack with a dataset of its region, and a public one."""
-    storage = aws.storage.model_copy(update={"checkpoints": CheckpointsSpec(size_gib=8192)})
+    storage = aws.storage.model_copy(
+        update={"checkpoints": CheckpointsSpec.model_validate({"size": "8192Gi"})}
+    )
     digest = f"sha256:{'0' * 64}"
-    pile = DatasetSpec(name="pile", source="s3://example-data/pile/", digest=digest, size_gib=100)
-    commons = DatasetSpec(name="commons", source="s3://commons/a.tar", digest=digest, size_gib=1, public=True)
+    pile = DatasetSpec.model_validate(
+        {"name": "pile", "source": "s3://example-data/pile/", "digest": digest, "size": "100Gi"}
+    )
+    commons = DatasetSpec.model_validate(
+        {"name": "commons", "source": "s3://commons/a.tar", "digest": digest, "size": "1Gi", "public": True}
+    )
     return plan(aws.model_copy(update={"storage": storage, "datasets": (pile, commons)}), rendered)
 
 

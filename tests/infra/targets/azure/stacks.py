@@ -21,7 +21,7 @@ def _plain(value: Any) -> Any:
 
 def with_pools(stack: Stack, **fields: Any) -> Stack:
     """Return the stack with its system pool, one more pool and its queue, and no job."""
-    usual = {"name": "work", "capacity": "on-demand", "num_nodes": 2, "zones": ("1",)}
+    usual = {"name": "work", "capacity": "on-demand", "nodes": 2, "zones": ("1",)}
     pool = NodePoolSpec.model_validate({**usual, **fields})
     flavor = FlavorSpec(pool=pool.name, quota=pool.num_accelerators)
     queue = QueueSpec(name="gpu", flavors=(flavor,))

@@ -70,7 +70,7 @@ def test_the_policies_see_data_elsewhere_and_an_open_endpoint(azure: Stack, rend
 
 def test_every_input_fits_the_sdks_types(azure: Stack, azure_plan: Plan, rendered: Path) -> None:
     others = [
-        {"kind": "netapp", "capacity_tib": 12, "service_level": "ultra"},
+        {"kind": "netapp", "capacity": "12Ti", "service_level": "ultra"},
         {"kind": "blob-nfs", "account": "exampletrainingnfs"},
     ]
     plans = [azure_plan, *(cluster_plan(with_provider(azure, filesystem=each), rendered) for each in others)]
@@ -165,10 +165,27 @@ def staged(azure: Stack, rendered: Path) -> Plan:
     """The stack with a dataset of another account, one of the stack's account, and a public one."""
     digest = f"sha256:{'0' * 64}"
     read = [
-        DatasetSpec(name="pile", source="az://sets/pile/", digest=digest, size_gib=100, account=OTHERS),
-        DatasetSpec(name="books", source="az://imports/", digest=digest, size_gib=1),
-        DatasetSpec(
-            name="commons", source="az://open/a.tar", digest=digest, size_gib=1, account="open", public=True
+        DatasetSpec.model_validate(
+            {
+                "name": "pile",
+                "source": "az://sets/pile/",
+                "digest": digest,
+                "size": "100Gi",
+                "account": OTHERS,
+            }
+        ),
+        DatasetSpec.model_validate(
+            {"name": "books", "source": "az://imports/", "digest": digest, "size": "1Gi"}
+        ),
+        DatasetSpec.model_validate(
+            {
+                "name": "commons",
+                "source": "az://open/a.tar",
+                "digest": digest,
+                "size": "1Gi",
+                "account": "open",
+                "public": True,
+            }
         ),
     ]
     return plan(azure.model_copy(update={"datasets": tuple(read)}), rendered)
@@ -229,7 +246,7 @@ def test_the_lifecycle_rules_of_the_container_are_the_stacks(azure: Stack, rende
 
 
 def test_snapshots_of_netapp_are_a_policy_of_its_account(azure: Stack, rendered: Path) -> None:
-    netapp = with_provider(azure, filesystem={"kind": "netapp", "capacity_tib": 16})
+    netapp = with_provider(azure, filesystem={"kind": "netapp", "capacity": "16Ti"})
     (volume,) = plan(netapp, rendered).named("CapacityPoolVolume").values()
     assert "dataProtection" not in volume
     checkpoints = netapp.storage.checkpoints.model_copy(update={"snapshot_days": 14})
@@ -244,7 +261,7 @@ def test_snapshots_of_netapp_are_a_policy_of_its_account(azure: Stack, rendered:
 
 
 def test_netapp_and_blob_storage_are_volumes_too(azure: Stack, rendered: Path) -> None:
-    netapp = plan(with_provider(azure, filesystem={"kind": "netapp", "capacity_tib": 16}), rendered)
+    netapp = plan(with_provider(azure, filesystem={"kind": "netapp", "capacity": "16Ti"}), rendered)
     nfs = [each["spec"]["nfs"] for each in netapp.named("PersistentVolume").values()]
     assert {"server": "10.64.128.4", "path": "/training-netapp/checkpoints/research"} in nfs
     assert not netapp.named("CSIDriver")
@@ -334,7 +351,7 @@ def test_every_image_of_the_nodes_is_listed(azure: Stack) -> None:
 
 
 def test_a_stack_of_development_has_no_fabric_and_no_nics(azure: Stack, rendered: Path) -> None:
-    small = plan(with_pools(azure, machine="Standard_NC24ads_A100_v4", num_nodes=1), rendered)
+    small = plan(with_pools(azure, machine="Standard_NC24ads_A100_v4", nodes=1), rendered)
     assert set(small.named("Release")) == {"gpu-operator"}
     assert small.named("Release")["gpu-operator"]["values"]["nfd"] == {"enabled": True}
     (topology,) = small.named("Topology").values()
@@ -345,8 +362,8 @@ def test_a_stack_of_development_has_no_fabric_and_no_nics(azure: Stack, rendered
 QUEUED_POOL = {
     "name": "call",
     "machine": "Standard_ND96isr_H100_v5",
-    "num_nodes": 3,
-    "provisioning": "queued",
+    "nodes": 3,
+    "provisioning": "all-at-once",
 }
 
 
@@ -388,7 +405,7 @@ def test_a_job_on_autoscaled_nodes_is_admitted_once_all_are_there(azure: Stack, 
 
 
 def test_nodes_for_preprocessing_are_added_one_by_one(azure: Stack, rendered: Path) -> None:
-    pool = {"name": "cpu", "machine": "Standard_D16s_v5", "num_nodes": 4, "provisioning": "flex-start"}
+    pool = {"name": "cpu", "machine": "Standard_D16s_v5", "nodes": 4, "provisioning": "node-by-node"}
     more = NodePoolSpec.model_validate({**pool, "capacity": "spot"})
     stack = azure.model_copy(update={"pools": (*azure.pools, more)})
     made = cluster_plan(stack, rendered).named("AgentPool")["training-cpu"]
@@ -448,7 +465,7 @@ def test_the_policies_let_amds_machines_pass(amd_plan: Plan) -> None:
 def test_nothing_waits_for_a_nic_while_all_pools_may_be_empty(azure: Stack, rendered: Path) -> None:
     """The NIC policy is ready once a node has a NIC, and Kueue, which requests nodes, would wait for it."""
     pools = tuple(
-        pool if pool.capacity == "system" else pool.model_copy(update={"provisioning": "queued"})
+        pool if pool.is_system else pool.model_copy(update={"provisioning": "all-at-once"})
         for pool in azure.pools
     )
     found = plan(azure.model_copy(update={"pools": pools}), rendered)

@@ -140,8 +140,8 @@ def test_data_is_retained_and_the_cluster_is_protected(coreweave_plan: Plan) -> 
 
 
 def test_the_number_of_autoscaled_nodes_is_no_drift_on_coreweave(coreweave: Stack, rendered: Path) -> None:
-    more = {"name": "cpu", "capacity": "on-demand", "num_nodes": 4, "machine": "turin-gp"}
-    pool = NodePoolSpec.model_validate({**more, "provisioning": "flex-start"})
+    more = {"name": "cpu", "capacity": "on-demand", "nodes": 4, "machine": "turin-gp"}
+    pool = NodePoolSpec.model_validate({**more, "provisioning": "node-by-node"})
     found = cluster_plan(coreweave.model_copy(update={"pools": (*coreweave.pools, pool)}), rendered)
     scaled = found.named("NodePool")["cpu"]["spec"]
     sizes = [scaled[key] for key in ("autoscaling", "minNodes", "targetNodes", "maxNodes")]

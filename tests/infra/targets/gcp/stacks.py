@@ -16,7 +16,7 @@ def with_provider(stack: Stack, **changes: Any) -> Stack:
 
 
 def pool(machine: str, **fields: Any) -> NodePoolSpec:
-    usual = {"name": "work", "capacity": "on-demand", "num_nodes": 2, "machine": machine, "zones": (ZONE,)}
+    usual = {"name": "work", "capacity": "on-demand", "nodes": 2, "machine": machine, "zones": (ZONE,)}
     return NodePoolSpec.model_validate({**usual, **fields})
 
 

@@ -74,7 +74,9 @@ def test_an_existing_bucket_is_not_changed_and_teams_have_their_folders(found: P
 
 def test_an_existing_lustre_is_mounted_and_its_service_gets_no_key(gcp: Stack, rendered: Path) -> None:
     existing = ExistingManagedLustreSpec(instance="scratch", address=ADDRESS, name="data")
-    lustre = ManagedLustreSpec(kind="lustre", capacity_gib=18000, zone="europe-west1-b", existing=existing)
+    lustre = ManagedLustreSpec.model_validate(
+        {"kind": "lustre", "capacity": "18000Gi", "zone": "europe-west1-b", "existing": existing}
+    )
     found = plan(with_provider(gcp, network=NETWORK, filesystem=lustre), rendered)
     assert not any("gcp:lustre/" in each.type for each in found.resources)
     assert "training-data-key-lustre" not in found.named("CryptoKeyIAMMember")
@@ -90,7 +92,7 @@ def test_an_existing_lustre_is_mounted_and_its_service_gets_no_key(gcp: Stack, r
 
 def test_the_address_of_a_share_is_unknown_before_it_exists(gcp: Stack, rendered: Path) -> None:
     """In an existing network all inputs are known at a preview."""
-    filestore = FilestoreSpec(kind="filestore", capacity_gib=18000)
+    filestore = FilestoreSpec.model_validate({"kind": "filestore", "capacity": "18000Gi"})
     found = plan(with_provider(gcp, network=NETWORK, filesystem=filestore), rendered, preview=True)
     volumes = [each["spec"] for each in found.named("PersistentVolume").values()]
     assert {type(each["nfs"]["server"]) for each in volumes if "nfs" in each} == {Unknown}
@@ -98,7 +100,9 @@ def test_the_address_of_a_share_is_unknown_before_it_exists(gcp: Stack, rendered
 
 def test_an_existing_share_is_mounted(gcp: Stack, rendered: Path) -> None:
     existing = ExistingFilestoreSpec(address=ADDRESS, share="vol1")
-    filestore = FilestoreSpec(kind="filestore", capacity_gib=18000, existing=existing)
+    filestore = FilestoreSpec.model_validate(
+        {"kind": "filestore", "capacity": "18000Gi", "existing": existing}
+    )
     found = plan(with_provider(gcp, network=NETWORK, filesystem=filestore), rendered)
     assert not any("gcp:filestore/" in each.type for each in found.resources)
     folders = [each["spec"].get("nfs") for each in found.named("PersistentVolume").values()]

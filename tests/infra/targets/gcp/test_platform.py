@@ -28,7 +28,7 @@ def dranet_plan(gcp: Stack, rendered: Path) -> Plan:
 
 @pytest.fixture(scope="module")
 def queued_plan(gcp: Stack, rendered: Path) -> Plan:
-    queued = pool("a3-ultragpu-8g", name="queued", provisioning="queued")
+    queued = pool("a3-ultragpu-8g", name="queued", provisioning="all-at-once")
     stack = queue_on(gcp, queued, pool("a3-ultragpu-8g", **RESERVED), release_channel="none")
     return plan(stack, rendered)
 
@@ -126,8 +126,8 @@ def test_a_job_repeats_the_claim_and_the_resource_of_its_fabric() -> None:
             name="digits",
             team="research",
             runtime=runtime,
-            num_nodes=2,
-            accelerators_per_node=accelerators,
+            nodes=2,
+            gpus=accelerators,
             config="digits",
         )
         per_node: dict[str, Any] = manifest(spec, "run")["spec"]["trainer"]["resourcesPerNode"]

@@ -8,6 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.stackfile import Stack, load, parse
+from infra.stackfile.node_pool import Nodes
 from infra.targets.aws.account import preflight
 from infra.targets.aws.account.preflight import _cluster, _filesystem, _quotas, _wanted, problems, role_of
 from infra.targets.aws.stackfile.groups import groups
@@ -239,7 +240,7 @@ def test_an_existing_subnet_must_have_room_for_the_nodes(account: MotoAccount, d
         for zone, cidr in (("us-east-2a", "10.0.0.0/28"), ("us-east-2b", "10.0.1.0/24"))
     }
     many = changed(dev, network={"existing": {"id": vpc, "subnets": made}})
-    pools = [pool.model_copy(update={"num_nodes": 20}) for pool in many.pools]
+    pools = [pool.model_copy(update={"nodes": Nodes(20)}) for pool in many.pools]
     problems = found(many.model_copy(update={"pools": tuple(pools)}))
     path = "target.network.existing.subnets.us-east-2a"
     assert problems[path] == "11 addresses are free"
@@ -327,7 +328,7 @@ def test_an_existing_lustre_has_its_mount_name(
 ) -> None:
     group = "sg-0123456789abcdef0"
     existing = ExistingLustreSpec(id=filesystem, mount_name=name, security_group=group)
-    lustre = LustreSpec(kind="lustre", capacity_gib=4800, existing=existing)
+    lustre = LustreSpec.model_validate({"kind": "lustre", "capacity": "4800Gi", "existing": existing})
     assert of_filesystem(dev, lustre, fsx=FsxFilesystem()) == expected
 
 

@@ -49,7 +49,7 @@ def bought(aws: Stack, rendered: Path) -> Plan:
 
 
 def _pool(machine: str, **fields: Any) -> NodePoolSpec:
-    usual = {"capacity": "on-demand", "num_nodes": 2, "machine": machine, "zones": (ZONE,)}
+    usual = {"capacity": "on-demand", "nodes": 2, "machine": machine, "zones": (ZONE,)}
     return NodePoolSpec.model_validate({**usual, **fields})
 
 

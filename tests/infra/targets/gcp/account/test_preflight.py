@@ -329,7 +329,7 @@ def test_slices_of_tpus_count_by_their_chips() -> None:
 def bought(machine: Machine, capacity: str = "on-demand") -> GkePool:
     """Make a pool of two machines."""
     topology = {"topology": machine.topologies[0]} if machine.topologies else {}
-    usual = {"name": "work", "num_nodes": 2, "machine": machine.name, "capacity": capacity}
+    usual = {"name": "work", "nodes": 2, "machine": machine.name, "capacity": capacity}
     pool = NodePoolSpec.model_validate({**usual, **topology})
     return GkePool("work", pool, machine, ("europe-west1-b",), 2)
 

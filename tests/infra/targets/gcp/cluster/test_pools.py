@@ -41,9 +41,9 @@ def bought(gcp: Stack, rendered: Path) -> Plan:
         pool(machine, name="on-demand"),
         pool(machine, name="spot", capacity="spot"),
         pool(machine, name="reserved", capacity="reserved", reservation={"id": "h200/reservationBlocks/a"}),
-        pool(machine, name="flexible", provisioning="flex-start", max_run_hours=24),
-        pool(machine, name="queued", provisioning="queued"),
-        pool(machine, name="placed", placement="compact", provisioning="flex-start"),
+        pool(machine, name="flexible", provisioning="node-by-node", max_run="24h"),
+        pool(machine, name="queued", provisioning="all-at-once"),
+        pool(machine, name="placed", placement="compact", provisioning="node-by-node"),
         pool(machine, name="dranet", fabric="roce-dra"),
     ]
     return cluster_plan(with_pools(with_provider(gcp, release_channel="none"), *pools), rendered)
@@ -204,9 +204,9 @@ def test_flex_start_can_be_placed_where_the_machine_allows_it(bought: Plan) -> N
 
 
 def test_a_slice_of_several_hosts_is_a_node_pool(gcp: Stack, rendered: Path) -> None:
-    v6e = pool("ct6e-standard-4t", name="v6e", num_nodes=8, topology="4x4")
-    v7x = pool("tpu7x-standard-4t", name="v7x", num_nodes=2, topology="2x2x2")
-    one_host = pool("ct6e-standard-4t", name="single", num_nodes=3, topology="2x2")
+    v6e = pool("ct6e-standard-4t", name="v6e", nodes=8, topology="4x4")
+    v7x = pool("tpu7x-standard-4t", name="v7x", nodes=2, topology="2x2x2")
+    one_host = pool("ct6e-standard-4t", name="single", nodes=3, topology="2x2")
     found = cluster_plan(with_pools(gcp, v6e, v7x, one_host), rendered)
     for index in range(2):
         slice_ = made(found, f"v6e-{index}")
@@ -223,7 +223,7 @@ def test_a_slice_of_several_hosts_is_a_node_pool(gcp: Stack, rendered: Path) -> 
 
 def test_a_slice_that_is_added_renames_no_other() -> None:
     before, after = (
-        {group.role for group in groups(pool("ct6e-standard-4t", num_nodes=nodes, topology="4x4"), (ZONE,))}
+        {group.role for group in groups(pool("ct6e-standard-4t", nodes=nodes, topology="4x4"), (ZONE,))}
         for nodes in (8, 12)
     )
     assert before < after

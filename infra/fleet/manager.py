@@ -1,4 +1,4 @@
-"""Declares the fleet's objects on the hub: MultiKueue workers, their kubeconfigs, flavor and queues."""
+"""Declares the fleet's objects on the manager: MultiKueue workers, their kubeconfigs, flavor and queues."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from infra.stackfile.fleet import DispatchSpec, Fleet, WorkerSpec
 _API = f"{KUEUE}/v1beta2"
 _CONTROLLER = "kueue.x-k8s.io/multikueue"
 FLEET_LABEL = "trainyard.dev/fleet"
-"""Label that no node has: jobs of the fleet's flavor are admitted on the hub and run on a worker."""
+"""Label that no node has: jobs of the fleet's flavor are admitted on the manager and run on a worker."""
 
 
-class Hub(pulumi.ComponentResource):
-    """Kueue's objects on the hub. `expiry`: for each worker, when the hub's token for it expires."""
+class Manager(pulumi.ComponentResource):
+    """Kueue's objects on the manager. `expiry`: for each worker, when the manager's token for it expires."""
 
     def __init__(
         self, fleet: Fleet, access: Access, workers: Mapping[str, Worker], parent: pulumi.Resource

@@ -21,7 +21,8 @@ _MOUNT = {"name": _INIT, "mountPath": "/etc/config", "readOnly": True}
 
 def plan(context: PlatformContext) -> OperatorPlan:
     """Read the manifest; enable the stack's kinds only: mpijobs.kubeflow.org is the MPI operator's."""
-    kinds = context.stack.operators.legacy_v1_kinds
+    operator = context.stack.operators.training_operator
+    kinds = operator.kinds if operator else ()
     values = {
         "image": context.artifacts.images["training-operator"],
         "nodeSelector": context.system_selector,
