@@ -26,16 +26,16 @@ def trace(frame, event, argument):
 
 class Port:
     def write(self, text):
+        timer.start()
         sys.settrace(trace)
 
     def flush(self):
         sys._getframe().f_back.f_trace = trace
 
-sys.stdout = Port()
 # SIGTERM once more, for a plugin that waits without executing a line of Python.
 timer = threading.Timer(1, end)
 timer.daemon = True
-timer.start()
+sys.stdout = Port()
 PluginServer(on_stop=lambda: None).run()
 """
 LINES = (2, 5, 8, 11, 14)
