@@ -41,7 +41,7 @@ def save(store: FolderStore, step: int) -> Path:
             files=entries,
         ),
     )
-    store.clean_up(step)
+    store.clean_up([step, *(each for each in store.committed() if each != step)])
     return store.root / f"step-{step:08d}"
 
 
@@ -166,6 +166,7 @@ def test_only_the_last_k_are_retained(tmp_path: Path) -> None:
     for step in (9, 10, 100_000_000, 11):
         save(store, step)
     assert store.committed() == [100_000_000, 11]
+    assert (tmp_path / "latest").read_text() == "step-00000011"
 
 
 def test_every_nth_is_never_deleted(tmp_path: Path) -> None:
@@ -296,8 +297,8 @@ def test_a_clean_up_succeeds_while_another_run_deletes_the_same(tmp_path: Path, 
     rival = FolderStore(tmp_path, retention=Retention(1))
     for step in (1, 2):
         save(FolderStore(tmp_path), step)
-    act = {"cleans up": lambda: rival.clean_up(2), "collects garbage": rival.collect_garbage}[other]
-    FolderStore(tmp_path, retention=Retention(1), files=InterruptedRenames(act)).clean_up(2)
+    act = {"cleans up": lambda: rival.clean_up([2, 1]), "collects garbage": rival.collect_garbage}[other]
+    FolderStore(tmp_path, retention=Retention(1), files=InterruptedRenames(act)).clean_up([2, 1])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["latest", "step-00000002"]
     assert (tmp_path / "latest").read_text() == "step-00000002"
 

@@ -12,16 +12,27 @@ from pathlib import Path
 
 import boto3
 import pytest
+import torch
+import torch.distributed as dist
 
 from tests.training.launch import events, sha256
 from tests.training.s3 import BUCKET, HANG_SECONDS, Proxy, environment, s3
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.__main__ import main
-from trainyard_train.checkpointing.checkpoint import MANIFEST, Manifest, Retention, UnreadableError
+from trainyard_train.checkpointing.checkpoint import (
+    MANIFEST,
+    InUseError,
+    Manifest,
+    Retention,
+    UnreadableError,
+)
 from trainyard_train.checkpointing.digests import Data, room_for_digests
 from trainyard_train.checkpointing.lifecycle import marks_of
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError, part_size
+from trainyard_train.checkpointing.saver import Saver
+from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.parallelism.mesh import Mesh
 
 __all__ = ["s3"]
 FILES = ("rank-00000.safetensors", "rank-00001.safetensors")
@@ -53,7 +64,7 @@ def save(store: ObjectStore, step: int, data: Data | None = None) -> None:
     staged = store.begin(step)
     files = {name: store.write(staged, name, data or content(step)) for name in FILES}
     store.commit(staged, manifest(step, files))
-    store.clean_up(step)
+    store.clean_up([step, *(each for each in store.committed() if each != step)])
 
 
 def manifest(step: int, files: object) -> Manifest:
@@ -242,7 +253,7 @@ def test_of_two_runs_that_commit_a_step_at_once_one_succeeds_and_the_other_is_cl
     """S3 responds with 412 if the object exists (docs.aws.amazon.com, API_PutObject, If-None-Match)."""
 
     class LateStore(ObjectStore):
-        def _list(self, below: str = "") -> list[str]:
+        def _list(self, below: str = "") -> dict[str, int]:
             found = super()._list(below)
             if not one.committed():  # the other store has listed, and found no manifest
                 one.commit(*first)
@@ -279,6 +290,66 @@ def test_a_commit_succeeds_after_a_conflict_without_conditional_writes_or_after_
     s3.reset()
     assert newest_step(store) == 5
     assert store.open(5).manifest.draft == staged.rpartition("/")[2]
+
+
+def test_an_object_that_was_cut_short_is_found_at_the_commit(url: str) -> None:
+    store = ObjectStore(url)
+    save(store, 1)
+    staged, its = written(store, 2)
+    store.put(f"{staged}/{FILES[1]}", content(2)[:-1])
+    size = len(content(2))
+    with pytest.raises(StoreError, match=rf"{FILES[1]}: got {size - 1} bytes, {size} were sent.*cut"):
+        store.commit(staged, its)
+    assert newest_step(store) == 1
+
+
+def test_a_step_with_other_content_is_committed_and_the_former_one_is_set_aside(url: str) -> None:
+    store = ObjectStore(url)
+    save(store, 5, b"of another run")
+    save(store, 5)
+    store.collect_garbage()
+    assert newest_step(store) == 5
+    [former] = store.quarantined()
+    files = Manifest.decode(store.read(former)).files
+    assert {entry.size for entry in files.values()} == {len(b"of another run")}
+
+
+def test_a_deletion_that_is_denied_costs_no_checkpoint_and_names_the_object(url: str, s3: Proxy) -> None:
+    store = ObjectStore(url, Retention(last=1))
+    save(store, 1)
+    s3.reset(lambda verb, path, number: "403 AccessDenied" if verb in {"DELETE", "POST"} else "")
+    with pytest.raises(StoreError, match=r"delete .*step-00000001/manifest.json: .*check the credentials"):
+        save(store, 2)
+    s3.reset()
+    assert newest_step(store) == 2
+
+
+def test_the_newest_checkpoint_that_can_be_read_is_offered_and_used_on_a_word(
+    url: str, s3: Proxy, short_timeouts: None, tmp_path: Path
+) -> None:
+    checkpoint = {"every_steps": 5, "store": url}
+    assert not train(configure(tmp_path, checkpoint=checkpoint), NoticeAt(6))
+    before = ObjectStore(url).names()
+    s3.reset(lambda verb, path, number: "503" if verb == "GET" and "07/" in path and "rank" in path else "")
+    with pytest.raises(UnreadableError, match=r"overloaded.*that can be read is step-00000005"):
+        train(configure(tmp_path, checkpoint=checkpoint))
+    assert ObjectStore(url).names() == before
+    assert train(configure(tmp_path, checkpoint={**checkpoint, "skip_unreadable": True}))
+    assert [line["step"] for line in events(tmp_path, "resumed")] == [5]
+    assert 7 in ObjectStore(url).committed()
+
+
+def test_a_run_commits_nothing_once_another_one_has_loaded_from_its_store(url: str) -> None:
+    def saver() -> Saver:
+        return Saver(ObjectStore(url), Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()))
+
+    first, second = saver(), saver()
+    first.loaded()
+    second.loaded()
+    with pytest.raises(InUseError, match="was taken over by another run"):
+        first.save(Snapshot(b"x", manifest(1, {})))
+    second.save(Snapshot(b"x", manifest(2, {})))
+    assert ObjectStore(url).committed() == [2]
 
 
 @pytest.mark.parametrize("size", [1, 5 << 30, (10_000 * (8 << 20)) + 1, 1 << 40, 48 << 40])

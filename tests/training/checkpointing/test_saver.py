@@ -141,11 +141,11 @@ def test_a_failure_after_the_commit_costs_no_checkpoint(
 
 def test_a_save_returns_before_its_clean_up_and_late_clean_ups_are_merged(tmp_path: Path) -> None:
     class SlowStore(FolderStore):
-        def clean_up(self, step: int) -> None:
+        def clean_up(self, order: Sequence[int]) -> None:
             begun.set()
             assert free.wait(60)
-            finished.append(step)
-            super().clean_up(step)
+            finished.append(order[0])
+            super().clean_up(order)
 
     begun, free = Event(), Event()
     finished: list[int] = []
@@ -168,7 +168,7 @@ def test_the_wait_for_a_clean_up_that_hangs_times_out(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Hanging(FolderStore):
-        def clean_up(self, step: int) -> None:
+        def clean_up(self, order: Sequence[int]) -> None:
             free.wait(60)
 
     free = Event()

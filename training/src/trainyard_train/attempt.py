@@ -17,7 +17,7 @@ from trainyard_train.checkpointing.checkpoint import Checkpoint, Manifest, Reten
 from trainyard_train.checkpointing.config import CheckpointConfig
 from trainyard_train.checkpointing.finding import Finder
 from trainyard_train.checkpointing.interval import Cadence, measured_mtbf
-from trainyard_train.checkpointing.saver import SaveError, Saver
+from trainyard_train.checkpointing.saver import Limits, SaveError, Saver
 from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.state import State
 from trainyard_train.checkpointing.stores import open_store
@@ -74,9 +74,15 @@ class Attempt(ABC):
         self.memory = NodeMemory.of(checkpoint.memory_gib)
         retention = Retention(checkpoint.keep_last, checkpoint.keep_every, checkpoint.superseded == "tag")
         store = open_store(checkpoint.store or str(run_dir / "checkpoints"), retention, timeouts.store)
-        self.saver = Saver(store, mesh, self.memory)
+        limits = Limits(checkpoint.stop_after_failures, checkpoint.stop_after_seconds)
+        self.saver = Saver(store, mesh, self.memory, limits)
         self.finder = Finder(
-            store, self.saver.mesh, self.memory, checkpoint.skip_unreadable, checkpoint.from_scratch
+            store,
+            self.saver.mesh,
+            self.memory,
+            checkpoint.skip_unreadable,
+            checkpoint.from_scratch,
+            timeouts.rendezvous,
         )
         self.cadence: Cadence | None = None
         if mesh.is_rank0 and not checkpoint.every_steps:
@@ -96,6 +102,7 @@ class Attempt(ABC):
         """Stop threads and close files and ports, for a process that continues."""
         self.heartbeats.stop()
         self.saver.close()
+        self.saver.store.unlock()
         if self.log:
             self.log.close()
 
@@ -133,8 +140,10 @@ class Attempt(ABC):
     def _begin(self, checkpoint: Checkpoint | None, damages: list[str], **values: object) -> None:
         """Write the first event (`started` or `resumed`), once every rank has loaded."""
         self.writer.saved_step = self.steps
+        if checkpoint:
+            self.writer.saved_at = checkpoint.manifest.created
         self.heartbeats.saved(self.steps)
-        self.saver.loaded()
+        self.saver.loaded(checkpoint)
         self._record(
             "resumed" if checkpoint else "started",
             world_size=self.mesh.world_size,

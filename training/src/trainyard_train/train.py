@@ -129,6 +129,8 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     except RefusalError as error:
         if here:
             here.refuse()
+        if trainer:
+            trainer.record_failure(str(error))
         return log_refusal(error)
     except Exception as error:
         if here and (wrong := refused_network(error)):

@@ -17,7 +17,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import cycle
@@ -38,7 +38,11 @@ T = TypeVar("T")
 
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
+OWNER: Final = "owner"
+"""Name of the file that says which attempt may commit: the one that has loaded last."""
 FORMAT: Final = 5
+_NO_SPACE: Final = re.compile(r"status[a-z ]*: 507|quota|no space", re.I)
+"""The error of an object store that is full."""
 _FULL: Final = "the filesystem is full: free space, or lower checkpoint.keep_last"
 _DENIED: Final = "check the owner and the permissions of the folder"
 _ADVICE: Final = {
@@ -58,6 +62,10 @@ _COMMITTED: Final = re.compile(r"step-(\d{8,})")
 
 class DamagedError(ValueError):
     """A checkpoint differs from its manifest. The message names the file and the difference."""
+
+
+class InUseError(RefusalError):
+    """Another run uses the store."""
 
 
 class UnreadableError(OSError):
@@ -348,21 +356,30 @@ class Retention:
     """Whether superseded checkpoints are marked, so that the bucket deletes them later, instead of
     deleted."""
 
-    def superseded(self, steps: Sequence[int]) -> list[int]:
-        """The steps of `steps`, newest first, whose checkpoints may be deleted."""
-        return [step for step in steps[self.last :] if not self.every_steps or step % self.every_steps]
+    def superseded(self, order: Sequence[int], spared: Collection[int] = ()) -> list[int]:
+        """The steps whose checkpoints may be deleted.
+
+        Args:
+            order: steps of committed checkpoints, from the one that was verified last to the oldest.
+            spared: steps that are never deleted.
+        """
+        return [step for step in order[self.last :] if not self.is_permanent(step) and step not in spared]
+
+    def is_permanent(self, step: int) -> bool:
+        """Whether a step's checkpoint is never deleted."""
+        return self.every_steps > 0 and step % self.every_steps == 0
 
 
 KEEP_THREE: Final = Retention()
 
 
-@dataclass(frozen=True)
 class CheckpointStore(ABC):
     """Store of a run's checkpoints. All ranks write; only rank 0 begins, commits, prunes and cleans up.
 
     Every call may raise OSError: then nothing that was committed is lost.
     """
 
+    retention: Retention
     reads_ahead: ClassVar[int] = 2
     """Number of blocks that are read ahead while another is processed."""
     has_own_memory: ClassVar[bool] = True
@@ -386,16 +403,55 @@ class CheckpointStore(ABC):
     def commit(self, staged: str, manifest: Manifest) -> None:
         """Commit the staging folder as a checkpoint: once this returns, it is durable.
 
-        Every file of the manifest must have been written. A checkpoint of the same step that exists
-        already stands, and the staging folder is deleted: the same step of the same run holds the same state.
+        Every file of the manifest must have been written. A checkpoint of the same step with the same
+        content stands, and the staging folder is deleted; one with other content is set aside.
         """
 
-    @abstractmethod
-    def clean_up(self, step: int) -> None:
+    def clean_up(self, order: Sequence[int]) -> None:
         """After a commit: update `latest`, then delete checkpoints that the retention does not cover.
 
         Later checkpoints may be written and committed meanwhile.
+
+        Args:
+            order: steps that this run knows, from the one that was committed last to the oldest. Others, such
+                as those of another run, are left alone.
         """
+        self.point_latest_at(order[0])
+        there = set(self.committed())
+        self.supersede(self.retention.superseded([step for step in order if step in there], self.pinned()))
+
+    @abstractmethod
+    def supersede(self, steps: Sequence[int]) -> None:
+        """Delete checkpoints, or mark them for the bucket's rule."""
+
+    @abstractmethod
+    def remove(self, step: int) -> None:
+        """Delete a checkpoint; it does not look committed while that goes on."""
+
+    def pinned(self) -> set[int]:
+        """Steps of checkpoints that are never deleted."""
+        return set()
+
+    def lock(self, seconds: float) -> None:  # noqa: B027 -- object stores have no locks
+        """Exclude other processes from the store until `unlock`, where it has locks.
+
+        Raises:
+            InUseError: another process has it, and still has after so many seconds.
+        """
+
+    def unlock(self) -> None:  # noqa: B027
+        """Admit other processes; a second call does nothing."""
+
+    def capacity(self) -> int | None:
+        """Bytes that the store can hold in all; None if it has no such limit, or that is unknown."""
+        return None
+
+    def holds(self, manifest: Manifest) -> bool:
+        """Whether the checkpoint of this step has the same files."""
+        try:
+            return self.open(manifest.step).manifest.files == manifest.files
+        except (ValueError, OSError):
+            return False
 
     @abstractmethod
     def discard(self, staged: str) -> None:
@@ -561,6 +617,11 @@ def explained(error: OSError) -> str:
     """An error of a filesystem or a store, with what to do."""
     advice = _ADVICE.get(error.errno or 0)
     return f"{error}; {advice}" if advice else str(error)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a filesystem or a store has no space, or its quota is used up."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT} or bool(_NO_SPACE.search(str(error)))
 
 
 def _of_another_version(found: object) -> str:

@@ -37,6 +37,10 @@ class CheckpointConfig(ConfigSection):
     memory_gib: float | None = Field(default=None, ge=0)
     """Maximum memory per node for the newest checkpoint, which the agent keeps for restarted ranks: two
     captures of each rank. Default: what is free; 0: none."""
+    stop_after_failures: int = Field(default=0, ge=0)
+    """Checkpoints in a row that may fail before the run ends with its own exit code; 0: any number."""
+    stop_after_seconds: float = Field(default=0, ge=0)
+    """Seconds without a durable checkpoint after which a failed one ends the run; 0: any."""
     skip_unreadable: bool = Field(default_factory=partial(_is_set, "TRAINYARD_SKIP_UNREADABLE"))
     """Whether to resume from an older checkpoint if the newest one cannot be read, which then remains."""
     from_scratch: bool = Field(default_factory=partial(_is_set, "TRAINYARD_FROM_SCRATCH"))

@@ -16,6 +16,7 @@ from trainyard_train.checkpointing.checkpoint import (
     Checkpoint,
     CheckpointStore,
     DamagedError,
+    InUseError,
     Manifest,
     UnreadableError,
     explained,
@@ -71,6 +72,9 @@ class Finder:
     """Whether to use an older checkpoint where the newest one cannot be read."""
     from_scratch: bool = False
     """Whether to begin at step 0 where there are checkpoints and none can be used."""
+    lock_seconds: float = 0
+    """Seconds to wait for another process that uses the store; a node's failure may hold its lock as long."""
+    _is_locked: bool = False
     _attempts: count[int] = field(default_factory=count)
     """Numbers the attempts at finding a checkpoint and at loading one."""
     _problems: dict[int, Problem] = field(default_factory=dict)
@@ -92,6 +96,7 @@ class Finder:
                 a load that fails has no older one to fall back to, or a newer one cannot be used.
 
         Raises:
+            InUseError: another run uses the store.
             MismatchError: the checkpoint is of a run with another identity.
             UnreadableError: the store, or a checkpoint, cannot be read; nothing was changed.
             UnusableError: there are checkpoints, and none can be used; nothing was changed.
@@ -137,7 +142,7 @@ class Finder:
             the checkpoint, what was wrong with newer ones, and what `restore` returned.
 
         Raises:
-            MismatchError, UnreadableError, UnusableError, UnsharedError: as `newest`.
+            InUseError, MismatchError, UnreadableError, UnusableError, UnsharedError: as `newest`.
         """
         checkpoint, damages = found or self.newest(identity)
         while checkpoint:
@@ -162,11 +167,18 @@ class Finder:
         answer: dict[str, Any] = {}
         if self.mesh.is_rank0:
             try:
+                if not self._is_locked:
+                    self.store.lock(self.lock_seconds)
+                    self._is_locked = True
                 steps = self.store.committed()
                 answer = {"steps": [step for step in steps if step not in self._problems][:2]}
+            except InUseError as error:
+                answer = {"refused": str(error)}
             except OSError as error:
                 answer = {"error": explained(error)}
         answer = json.loads(self.mesh.broadcast(f"{key}/steps", json.dumps(answer)))
+        if "refused" in answer:
+            self._refuse(InUseError(answer["refused"]))
         if "error" in answer:
             self._refuse(
                 UnreadableError(

@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,9 @@ from trainyard_train.checkpointing.checkpoint import (
     KEEP_THREE,
     LATEST,
     MANIFEST,
+    OWNER,
     CheckpointStore,
+    InUseError,
     Manifest,
     Retention,
     blank,
@@ -38,9 +41,11 @@ from trainyard_train.checkpointing.checkpoint import (
 )
 from trainyard_train.checkpointing.digests import Data, FileEntry, header_size, seal
 
-_LEFTOVER: Final = re.compile(rf"(step-\d{{8,}}|{LATEST})\.(tmp|trash)\.[0-9a-f]+")
+_LEFTOVER: Final = re.compile(rf"(step-\d{{8,}}|{LATEST}|{OWNER})\.(tmp|trash)\.[0-9a-f]+")
 
-_QUARANTINED: Final = re.compile(r"step-\d{8,}\.damaged\.[0-9a-f]+")
+_QUARANTINED: Final = re.compile(r"step-\d{8,}\.(damaged|replaced)\.[0-9a-f]+")
+_LOCK_SECONDS: Final = 0.2
+"""Seconds between two attempts to lock the folder."""
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Flag for writes that bypass the page cache; 0 where the system lacks it (Linux has it)."""
 _BLOCK: Final = 4096
@@ -129,6 +134,7 @@ class FolderStore(CheckpointStore):
     root: Path
     retention: Retention = KEEP_THREE
     files: Files = field(default_factory=Files)
+    _locks: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def where(self) -> str:
@@ -139,9 +145,7 @@ class FolderStore(CheckpointStore):
         return f"a snapshot or a backup of the filesystem, into {self.root}"
 
     def begin(self, step: int) -> str:
-        if not exists(self.root):
-            self.files.make_directory(self.root)
-            self.files.sync_directory(self.root.parent)
+        self._make_root()
         staged = f"{step_name(step)}.tmp.{secrets.token_hex(4)}"
         self.files.make_directory(self.root / staged)
         return staged
@@ -167,12 +171,16 @@ class FolderStore(CheckpointStore):
         except OSError:
             if not exists(target):
                 raise
-            self.discard(staged)
+            if self.holds(manifest):
+                self.discard(staged)
+            else:
+                self.files.rename(target, target.with_name(f"{target.name}.replaced.{secrets.token_hex(4)}"))
+                self.files.rename(source, target)
         self.files.sync_directory(self.root)
 
-    def clean_up(self, step: int) -> None:
-        self.point_latest_at(step)
-        for_each(self._remove, self.retention.superseded(self.committed()))
+    def supersede(self, steps: Sequence[int]) -> None:
+        for_each(self.remove, steps)
+        for_each(self.files.remove_tree, [self.root / name for name in self._names() if ".trash." in name])
 
     def discard(self, staged: str) -> None:
         with suppress(OSError):
@@ -227,12 +235,43 @@ class FolderStore(CheckpointStore):
             self.files.rename(staged, path)
         self.files.sync_directory(path.parent)
 
-    def _remove(self, step: int) -> None:
+    def lock(self, seconds: float) -> None:
+        try:
+            self._make_root()
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError:  # a folder that cannot be written to; saves will say why
+            return
+        self.unlock()
+        self._locks.append(descriptor)
+        deadline = time.monotonic() + seconds
+        while not _lock(descriptor):
+            if time.monotonic() >= deadline:
+                self.unlock()
+                raise InUseError(
+                    f"{self.root} is in use by another run that has not ended within {seconds:g} s: wait for"
+                    " it, end it, or choose another run_dir"
+                )
+            time.sleep(_LOCK_SECONDS)
+
+    def unlock(self) -> None:
+        while self._locks:
+            os.close(self._locks.pop())
+
+    def capacity(self) -> int | None:
+        found = os.statvfs(self.root)
+        return found.f_blocks * found.f_frsize
+
+    def remove(self, step: int) -> None:
         path = self.root / step_name(step)
         trash = path.with_name(f"{path.name}.trash.{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):  # another run has deleted it
             self.files.rename(path, trash)  # a half-deleted checkpoint must not look like a committed one
         self.files.remove_tree(trash)
+
+    def _make_root(self) -> None:
+        if not exists(self.root):
+            self.files.make_directory(self.root)
+            self.files.sync_directory(self.root.parent)
 
     def _names(self) -> list[str]:
         """Names in the folder; an error is no proof that there is none, as it is for `Path.is_dir`."""
@@ -252,6 +291,18 @@ def exists(path: Path) -> bool:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
+    return True
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file for this process alone; returns whether no other process has it.
+
+    A lock of POSIX ends with its process, also on another node of NFS or Lustre, and forks do not inherit it.
+    """
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in {errno.EAGAIN, errno.EACCES}  # else the filesystem has no locks
     return True
 
 

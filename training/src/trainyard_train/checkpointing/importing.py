@@ -225,7 +225,7 @@ def _commit(store: CheckpointStore, objects: _Objects, source: ForeignCheckpoint
     except BaseException:
         store.discard(staged)
         raise
-    store.clean_up(step)
+    store.clean_up([step])
 
 
 def _manifest(step: int, objects: _Objects, entry: Any) -> Manifest:  # noqa: ANN401

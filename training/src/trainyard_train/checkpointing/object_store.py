@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -44,6 +44,8 @@ CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Sto
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
 """Variables with the endpoint, if it is not the default one; a self-hosted one may lack TLS."""
 _DAMAGED: Final = "damaged"
+_REPLACED: Final = "replaced"
+"""Names of manifests that were set aside begin so."""
 MARKED: Final = "superseded"
 """Name of the file that lists the checkpoints marked for the bucket's lifecycle rule."""
 _PARTS: Final = 10_000
@@ -123,28 +125,39 @@ class ObjectStore(CheckpointStore):
         step = manifest.step
         there = self._list(step_name(step))
         nonce = staged.rpartition("/")[2]
-        if missing := [name for name in manifest.files if f"{nonce}/{name}" not in there]:
-            raise StoreError(
-                f"{self._full(staged)}: {missing[0]} is gone: another run has deleted this staging folder"
-            )
-        if MANIFEST in there:
+        for name, entry in manifest.files.items():
+            if (size := there.get(f"{nonce}/{name}")) is None:
+                raise StoreError(
+                    f"{self._full(staged)}: {name} is gone: another run has deleted this staging folder"
+                )
+            if size != entry.size:
+                raise StoreError(
+                    f"{self._full(staged)}/{name}: got {size} bytes, {entry.size} were sent: the store, or a"
+                    " proxy before it, has cut it short; the next checkpoint tries again"
+                )
+        if MANIFEST in there and not self.holds(manifest):
+            aside = f"{step_name(step)}/{_REPLACED}.{secrets.token_hex(4)}.json"
+            self.put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
+            self._delete([f"{step_name(step)}/{MANIFEST}"])
+        elif MANIFEST in there:
             self.discard(staged)
             return
         self._unconfirmed.add(staged)
         stands = self._create(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
         self._unconfirmed.remove(staged)
-        if not stands:
-            self.discard(staged)
-
-    def clean_up(self, step: int) -> None:
-        self.point_latest_at(step)
-        superseded = self.retention.superseded(self.committed())
-        if self.retention.tag:
-            self._mark(superseded)
+        if stands:
             return
-        for_each(self._remove, superseded)
+        self.discard(staged)
+        if not self.holds(manifest):
+            raise StoreError(f"{self._full(step_name(step))}: another run has committed this step meanwhile")
 
-    def _remove(self, step: int) -> None:
+    def supersede(self, steps: Sequence[int]) -> None:
+        if self.retention.tag:
+            self._mark(steps)
+        else:
+            for_each(self.remove, steps)
+
+    def remove(self, step: int) -> None:
         self._delete([f"{step_name(step)}/{MANIFEST}"])  # first: then it no longer counts as committed
         self._delete_below(step_name(step))
 
@@ -157,7 +170,7 @@ class ObjectStore(CheckpointStore):
     def collect_garbage(self) -> None:
         """Delete uncommitted files. Quarantined manifests remain."""
         for step, names in self._by_step().items():
-            if any(name.startswith(_DAMAGED) for name in names):
+            if any(name.startswith((_DAMAGED, _REPLACED)) for name in names):
                 continue
             try:
                 retained = self.open(step).manifest.draft if MANIFEST in names else ""
@@ -200,7 +213,7 @@ class ObjectStore(CheckpointStore):
 
     def names(self) -> list[str]:
         """Names of all files in the store."""
-        return self._list()
+        return list(self._list())
 
     def listing(self, below: str = "") -> dict[str, tuple[int, str]]:
         """Size in bytes, and ETag, of all that is here, or of what has this one name."""
@@ -223,7 +236,7 @@ class ObjectStore(CheckpointStore):
             f"{step_name(step)}/{name}"
             for step, names in self._by_step().items()
             for name in names
-            if name.startswith(_DAMAGED)
+            if name.startswith((_DAMAGED, _REPLACED))
         ]
 
     @property
@@ -273,15 +286,17 @@ class ObjectStore(CheckpointStore):
                 steps.setdefault(step, []).append(rest)
         return steps
 
-    def _list(self, below: str = "") -> list[str]:
+    def _list(self, below: str = "") -> dict[str, int]:
+        """Sizes in bytes of all files below a name, by their names from there on."""
         top = self._full(below)
         with _explained("list", top):
             if self._is_cloud:
-                paths: Iterable[str] = _find(self.files, top)
+                sizes = _find(self.files, top)
             else:
                 self.files.invalidate_cache()
-                paths = map(str, self.files.find(top))
-            return [path[len(top) :].lstrip("/") for path in paths]
+                found = self.files.find(top, detail=True)
+                sizes = {str(path): int(each["size"]) for path, each in found.items()}
+            return {path[len(top) :].lstrip("/"): size for path, size in sizes.items()}
 
     def put(self, name: str, data: Data) -> None:
         """Write a file; it appears whole or not at all."""
@@ -423,14 +438,13 @@ def _get_range(files: AbstractFileSystem, path: str, start: int, stop: int) -> o
     return obstore.get_range(files._construct_store(bucket), key, start=start, end=stop)
 
 
-def _find(files: AbstractFileSystem, top: str) -> list[str]:
-    """Paths of all objects below a prefix; fsspec would list each folder separately."""
+def _find(files: AbstractFileSystem, top: str) -> dict[str, int]:
+    """Sizes of all objects below a prefix, by path; fsspec would list each folder separately."""
     import obstore
 
     bucket, _, prefix = top.partition("/")
-    return [
-        f"{bucket}/{each['path']}" for each in obstore.list(files._construct_store(bucket), prefix).collect()
-    ]
+    found = obstore.list(files._construct_store(bucket), prefix).collect()
+    return {f"{bucket}/{each['path']}": each["size"] for each in found}
 
 
 def _described(found: Mapping[str, Any]) -> tuple[int, str]:

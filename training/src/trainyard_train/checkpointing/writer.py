@@ -5,7 +5,9 @@ records whether it was committed, and warns if it took longer than a preemption 
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from trainyard_train.checkpointing.interval import Cadence
 from trainyard_train.checkpointing.saver import Pending, SaveError, Saver
@@ -28,6 +30,8 @@ class Writer:
     """Shortest preemption notice of the nodes that this may run on, in seconds."""
     saved_step: int | None = None
     """Step that the run would resume from; 0 if nothing is saved yet, None before the store was read."""
+    saved_at: float = field(default_factory=time.time)
+    """Unix time at which that checkpoint became durable; of the start, if nothing is saved yet."""
     pending: Pending | None = field(default=None, init=False)
 
     def begin(self, snapshot: Snapshot, reason: str, blocked_seconds: float, pace_seconds: float) -> None:
@@ -67,10 +71,20 @@ class Writer:
                 " the disk or the store hangs; check it, or raise timeouts.save"
             ) from None
         except SaveError as error:
-            self.record("checkpoint_failed", step=pending.step, reason=pending.reason, error=str(error))
-            sys.stderr.write(f"training: checkpoint of step {pending.step} failed: {error}\n")
+            ago = max(0, round(time.time() - self.saved_at))
+            self.record(
+                "checkpoint_failed",
+                step=pending.step,
+                reason=pending.reason,
+                error=str(error),
+                durable_step=self.saved_step,
+                durable_seconds_ago=ago,
+            )
+            last = f"step {self.saved_step}, {timedelta(seconds=ago)} ago" if self.saved_step else "none"
+            text = f"checkpoint of step {pending.step} failed: {error}; last durable checkpoint: {last}"
+            sys.stderr.write(f"training: {text}\n")
             return
-        self.saved_step = pending.step
+        self.saved_step, self.saved_at = pending.step, time.time()
         self.heartbeats.saved(pending.step)
         if self.cadence:
             self.cadence.durable()
