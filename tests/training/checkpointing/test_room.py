@@ -216,6 +216,13 @@ def test_a_second_process_is_refused_while_the_first_one_lives(
     assert find(60) is None
 
 
+def test_a_run_that_has_ended_admits_another_process(tmp_path: Path) -> None:
+    train(configure(tmp_path, steps=5))
+    hold = [sys.executable, "-c", HOLD, str(tmp_path / "checkpoints")]
+    done = subprocess.run(hold, input="", capture_output=True, text=True, check=True)
+    assert done.stdout == "held\n"
+
+
 class Failing(Files):
     def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
         if path.parent.name != path.parent.name.partition(".tmp")[0]:

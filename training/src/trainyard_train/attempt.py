@@ -102,7 +102,6 @@ class Attempt(ABC):
         """Stop threads and close files and ports, for a process that continues."""
         self.heartbeats.stop()
         self.saver.close()
-        self.saver.store.unlock()
         if self.log:
             self.log.close()
 

@@ -40,6 +40,7 @@ from trainyard_train.checkpointing.checkpoint import (
     step_of,
 )
 from trainyard_train.checkpointing.digests import Data, FileEntry, header_size, seal
+from trainyard_train.observability.rank_log import log_line
 
 _LEFTOVER: Final = re.compile(rf"(step-\d{{8,}}|{LATEST}|{OWNER})\.(tmp|trash)\.[0-9a-f]+")
 
@@ -243,8 +244,11 @@ class FolderStore(CheckpointStore):
             return
         self.unlock()
         self._locks.append(descriptor)
-        deadline = time.monotonic() + seconds
+        deadline, reported = time.monotonic() + seconds, False
         while not _lock(descriptor):
+            if not reported:
+                reported = True
+                log_line(f"{self.root} is in use by another run: waiting for its end")
             if time.monotonic() >= deadline:
                 self.unlock()
                 raise InUseError(

@@ -135,9 +135,10 @@ class Saver:
         return self._thread.submit(self.save, snapshot, time.monotonic(), pace_seconds)
 
     def close(self) -> None:
-        """Start no save after those begun; waits for none, since a disk or a store may hang."""
+        """Start no save after those begun, and admit other runs; waits for none, since a disk may hang."""
         self._thread.shutdown(wait=False)
         self._cleaner.shutdown(wait=False)
+        self.store.unlock()
 
     def wait_for_clean_up(self, seconds: float, cut_short: Callable[[], bool] = lambda: False) -> None:
         """Wait for what follows the last commit, which no save waits for.
