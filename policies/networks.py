@@ -29,6 +29,12 @@ def is_public(source: str) -> bool:
     return network is not None and _is_wide(network)
 
 
+def is_narrow(source: str) -> bool:
+    """Whether a text is a network, and not the public internet."""
+    network = _network(source)
+    return network is not None and not _is_wide(network)
+
+
 def public_together(sources: Iterable[str]) -> Iterator[str]:
     """The sources that are public by themselves; else, if they cover a public network together, the first."""
     listed = list(sources)

@@ -159,6 +159,11 @@ class PropertyBlock:
     def _read(self, path: str) -> tuple[Value, str]:
         value: Value = self.data
         where = self.path
+        if path.isalnum():  # most paths: without steps
+            value = value.get(path)
+            if value is UNKNOWN:
+                raise UnknownProperty(self.at(path))
+            return value, self.at(path)
         for name, index in _steps(path):
             if not index and isinstance(value, list) and value:  # a list of one block is that block
                 value, where = value[0], f"{where}[0]" if isinstance(value[0], Unknown) else where

@@ -67,7 +67,7 @@ def _defaults(resource: Resource) -> set[str]:
 
 POLICY = Policy(
     name="cost-tags",
-    title="Charged resources have owner and cost tags",
+    title="Charged resources have the tags that the organisation requires",
     reason="Costs can only be allocated and stopped if they have an owner.",
     remedy="Set the tags on the resource, or once in the provider's default tags.",
     types=tuple(TAGS_OF),

@@ -26,17 +26,22 @@ SHAPE = re.compile(r"[a-z]{2,}(-[a-z]+)+-?\d+[a-z]?(-[a-z])?")
 IN_ARN = re.compile(r"arn:aws[a-z-]*:(?!acm:|wafv2:)[a-z0-9-]+:([a-z]{2}[a-z-]+-\d):")
 """Region of an ARN; certificates and web ACLs of CloudFront are in us-east-1 only."""
 IN_PATH = re.compile(r"/(?:locations|regions|zones)/([a-z0-9-]+)(?=/(\w+)|$)")
+PACKAGES = frozenset(
+    {"aws", "aws-native", "azure", "azure-native", "coreweave", "eks", "gcp", "kubernetes", "trainyard"}
+)
+"""Packages whose regions the catalogue knows."""
 EVERYWHERE = ("global", "default", "all", "auto", "any", "-")
 STORES = ("buckets", "keyRings")
 """Kinds of objects in `/locations/global/…` that hold data."""
 CLOUD_HOST = re.compile(
-    r"amazonaws|\.api\.aws|googleapis\.com|\.pkg\.dev|\.run\.app|\.azure\.|\.windows\.net|azurecr\.io|coreweave"
+    r"(?<!dkr\.ecr)\.[a-z0-9-]+\.amazonaws|com\.amazonaws|\.api\.aws|googleapis\.com|\.run\.app|\.azure\.|\.windows\.net"
 )
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Scan all values but those of labels, images and IAM documents, which hold no data."""
-    if not resource.stack.residency.is_declared or is_everywhere(resource):
+    package = resource.type.partition(":")[0]
+    if not resource.stack.residency.is_declared or package not in PACKAGES or is_everywhere(resource):
         return
     cloud = cloud_of(resource)
     own = cloud.own if cloud and cloud in CLOUDS else ()
@@ -44,7 +49,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     for path, key, value in resource.props.leaves:
         if value is UNKNOWN:
             unknown = unknown or (path if path not in own and ELSEWHERE.search(key) else "")
-        elif isinstance(value, str) and path not in own:
+        elif isinstance(value, str) and path not in own and (key != "country" or package == "trainyard"):
             for location in locations(key, value):
                 yield from must_be_permitted(resource, path, location)
     if unknown:

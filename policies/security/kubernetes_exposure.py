@@ -1,12 +1,12 @@
 """Policy: Kubernetes Services have no node ports or external IPs, and their load balancers are internal or
-limited to source ranges.
+limited to source ranges; so are the ones of Ingresses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_network
 
+from policies.networks import BROADEST_PREFIX, is_narrow
 from policies.policy import Policy, Resource, Violation
 
 INTERNAL = {
@@ -18,35 +18,35 @@ INTERNAL = {
 }
 """Annotations that make a load balancer internal, with their values in lower case."""
 
-BROADEST_PREFIX = 8
-"""Shortest permitted prefix of a source range; a wider one counts as the public internet."""
+ALB_SCHEME, ALB_SOURCES = "alb.ingress.kubernetes.io/scheme", "alb.ingress.kubernetes.io/inbound-cidrs"
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Load balancers are internal or take few sources; node ports and external addresses are not used."""
+    if resource.type.endswith(":Ingress"):
+        annotations = resource.props.block("metadata.annotations")
+        scheme = annotations.entry(ALB_SCHEME)
+        if scheme == "internet-facing" and not annotations.entry(ALB_SOURCES):
+            yield Violation(f"{annotations.path}[{ALB_SCHEME}]", scheme, f"internal, or {ALB_SOURCES}")
+        return
     spec = resource.props.block("spec")
     kind = spec.get("type", "ClusterIP")
     if kind == "NodePort":
         yield Violation(spec.at("type"), kind, "ClusterIP, or an internal LoadBalancer")
     if spec.texts("externalIPs"):
         yield Violation(spec.at("externalIPs"), ", ".join(spec.texts("externalIPs")), "none")
-    narrow = _is_narrow(spec.texts("loadBalancerSourceRanges"))
+    ranges = spec.texts("loadBalancerSourceRanges")
+    narrow = bool(ranges) and all(map(is_narrow, ranges))
     if kind == "LoadBalancer" and not narrow and not _is_internal(resource):
-        allowed = f"an annotation that makes it internal, or source ranges of /{BROADEST_PREFIX} or narrower"
+        allowed = (
+            f"an annotation that makes it internal, or source ranges of /{BROADEST_PREFIX[4]} or narrower"
+        )
         yield Violation(spec.at("type"), "LoadBalancer open to all", allowed)
 
 
 def _is_internal(resource: Resource) -> bool:
     annotations = resource.props.block("metadata.annotations").data
     return any(str(annotations.get(name, "")).lower() == value for name, value in INTERNAL.items())
-
-
-def _is_narrow(ranges: list[str]) -> bool:
-    try:
-        networks = [ip_network(item, strict=False) for item in ranges]
-    except ValueError:
-        return False  # not a network, so its size is unknown
-    return bool(networks) and all(each.prefixlen >= BROADEST_PREFIX for each in networks)
 
 
 POLICY = Policy(
@@ -57,7 +57,11 @@ POLICY = Policy(
         "reach them."
     ),
     remedy="Use ClusterIP with an authenticating gateway, or make the load balancer internal.",
-    types=("kubernetes:core/v1:Service", "kubernetes:core/v1:ServicePatch"),
+    types=(
+        "kubernetes:core/v1:Service",
+        "kubernetes:core/v1:ServicePatch",
+        "kubernetes:networking.k8s.io/v1:Ingress",
+    ),
     evaluate=evaluate,
     frameworks=("NSA/CISA Kubernetes Hardening 1.2 Network separation", "NIST SP 800-53 SC-7"),
 )

@@ -15,6 +15,7 @@ from policies.workloads import TYPES, containers, pod_specs
 FORMS = re.compile(
     r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20}|\bhf_[A-Za-z0-9]{20,}"
     r"|\bsk-[\w-]{20,}|\bxox[abpr]-[\w-]{10,}|\bAIza[\w-]{35}|\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.|\bpul-[0-9a-f]{40}"
+    r"|secret_access_key[\s=:\"']+[\w/+]{40}\b"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|://[^/\s:@]+:[^/\s:@$]+@|\b(AccountKey|SharedAccessKey)=[\w+/]{20,}"
 )
 """Forms of credentials of clouds and services, wherever they are."""
@@ -55,7 +56,7 @@ POLICY = Policy(
     title="Credentials come from Secrets, not from plain values",
     reason="Everyone who may list pods reads a pod spec, and it remains in every job's history.",
     remedy="Put the value into a Secret and refer to it; better, use the pod's identity.",
-    types=(*TYPES, "kubernetes:core/v1:ConfigMap", "aws:ec2/*", "aws:ecs/*", "aws:lambda/*"),
+    types=(*TYPES, "kubernetes:core/v1:ConfigMap", "aws:*", "azure-native:*", "gcp:*"),
     evaluate=evaluate,
     frameworks=("CIS Kubernetes 5.4.1", "NIST SP 800-190 4.1.4", "NIST SP 800-53 IA-5(7)"),
 )

@@ -24,6 +24,8 @@ PUBLIC_SETTINGS = {
     "allowBlobPublicAccess": ((True,), "false"),
     "publiclyAccessible": ((True,), "false"),
     "authorizationType": (("NONE",), "AWS_IAM"),
+    "group": (("all",), "named accounts"),
+    "accountId": (("all",), "a named account"),
 }
 """Name of a property, of any type → public values, and what is allowed."""
 UNKNOWN_KEYS = ("acl", "member", "members", "entity", "grantee")

@@ -329,9 +329,9 @@ def test_a_pull_request_gets_preview_and_rehearsal_as_its_comment(runner: Runner
     assert comment.index("### Preview") < comment.index("### Rehearsal")
 
 
-def exempted(policy: str, resource: str = "*::*") -> dict[str, str]:
+def exempted(policy: str, resource: str = "aws:*::*") -> dict[str, str]:
     """Return an exemption that a change adds to its stack file."""
-    details = {"owner": "me", "reason": "it is in the way", "expires": "2027-06-30"}
+    details = {"owner": "research", "reason": "it is in the way", "expires": "2027-06-30"}
     return {"policy": policy, "resource": resource, **details}
 
 

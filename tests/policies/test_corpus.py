@@ -188,7 +188,9 @@ def _given(value: Any, _source: str) -> Any:
 def value_at(twin: Twin, path: str) -> Any:
     """Return a property of a twin as plain data."""
     found = PropertyBlock(twin.props).get(path)
-    return found.plain() if isinstance(found, PropertyBlock) else found
+    items = found if isinstance(found, list) else [found]
+    plain = [item.plain() if isinstance(item, PropertyBlock) else item for item in items]
+    return plain if isinstance(found, list) else plain[0]
 
 
 def printed(run: PolicyRun, twins: dict[str, Twin]) -> dict[str, dict[str, str]]:

@@ -42,8 +42,8 @@ ROUNDS = 10
 """Number of measurements, of which the fastest counts: other load of the host only slows them down."""
 
 
-def test_a_resource_takes_less_than_a_millisecond() -> None:
-    assert any(seconds(1000) < 1.0 for _ in range(ROUNDS))
+def test_a_resource_takes_less_than_half_a_millisecond() -> None:
+    assert any(seconds(1000) < 0.5 for _ in range(ROUNDS))
 
 
 def test_the_time_grows_no_faster_than_the_number_of_resources() -> None:

@@ -1,9 +1,9 @@
 """Example of the policy pack on a program without Trainyard: an S3 bucket and an EC2 instance that violate
-seven policies, or none with `compliant: true`.
+six policies, or none with `compliant: true`.
 
 Resources are declared by their type tokens, so that the example runs without the large SDK; the engine and
 the policies see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. `pulumi preview --policy-pack ../..`
-fails on seven policies. With `pulumi config set compliant true` it passes.
+fails on six policies. With `pulumi config set compliant true` it passes.
 """
 
 from __future__ import annotations
