@@ -49,7 +49,7 @@ def load_stack(name: str) -> Stack:
 
     Raises InputError with every problem.
     """
-    return parse(*_configured(name, STACK_KEY))
+    return parse(*_configured(name, STACK_KEY), name)
 
 
 def load_fleet(name: str) -> Fleet:

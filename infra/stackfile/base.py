@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import IPv4Network
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -31,6 +31,18 @@ class Spec(BaseModel):
     """Base of the models of user input: frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, serialize_by_alias=True)
+
+    DEFAULTED: ClassVar[frozenset[str]] = frozenset()
+    """Keys that a file may leave out although the model needs them (infra/stackfile/defaults.py)."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Require only what has no default."""
+        schema = handler(core)
+        found = handler.resolve_ref_schema(schema)
+        required = [key for key in found.pop("required", ()) if key not in cls.DEFAULTED]
+        found |= {"required": required} if required else {}
+        return schema
 
     @classmethod
     def key_of(cls, field: str) -> str:

@@ -5,7 +5,7 @@ priorities, groups and limits of teams.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -41,9 +41,12 @@ Weight = Annotated[NonNegative, Field(le=1000)]
 class FlavorSpec(Spec):
     """A queue's quota of one pool."""
 
+    DEFAULTED: ClassVar = frozenset({"quota"})
+
     pool: Name = Field(description="name of a pool with accelerators")
     quota: NonNegative = Field(
-        description="nominal quota: accelerators of the pool that the queue may always use"
+        description="nominal quota: accelerators of the pool that the queue may always use; default: those"
+        " of the pool that no other queue has"
     )
     borrowing_limit: NonNegative | None = Field(
         default=None,
@@ -153,8 +156,10 @@ class TeamLimitsSpec(Spec):
 class TeamSpec(Spec):
     """A namespace `team-<name>` with a local queue for each of its cluster queues."""
 
+    DEFAULTED: ClassVar = frozenset({"queue"})
+
     name: Name = Field(description="name of the team and of its local queue")
-    queue: Name = Field(description="cluster queue that the team submits to by default")
+    queue: Name = Field(description="cluster queue that the team submits to; default: the only queue")
     more_queues: tuple[Name, ...] = Field(
         default=(), description="further cluster queues that the team may submit to"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,8 +29,10 @@ DEFAULT_PRIORITIES: Mapping[str, int] = {"low": 100, "normal": 1000, "high": 100
 class Stack(Spec):
     """One training cluster, as declared under `trainyard:stack` of a stack file."""
 
+    DEFAULTED: ClassVar = frozenset({"schema", "name", "storage", "queues"})
+
     schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
-    name: Name = Field(description="name of the cluster")
+    name: Name = Field(description="name of the cluster; default: the stack's")
     target: AnyTarget = Field(description="the target; `kind` selects it")
     pools: tuple[NodePoolSpec, ...] = Field(min_length=1, description="node pools")
     storage: StorageSpec = Field(description="checkpoint volume and object store")
@@ -39,7 +41,11 @@ class Stack(Spec):
         description="datasets that the stack copies to the shared filesystem",
     )
     operators: OperatorsSpec = Field(default=OperatorsSpec(), description="job controllers")
-    queues: tuple[QueueSpec, ...] = Field(min_length=1, description="cluster queues")
+    queues: tuple[QueueSpec, ...] = Field(
+        min_length=1,
+        description="cluster queues; default: one per fabric class, of all its pools with accelerators, with"
+        " their whole size: reserved pools, then spot, then on-demand",
+    )
     teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
     admission: AdmissionSpec = Field(
         default=AdmissionSpec(), description="further admission rules for team namespaces"

@@ -10,6 +10,7 @@ from typing import Any
 
 from infra.common.target_registry import target_of
 from infra.stackfile.dataset_validators import CHECKS as DATASET_CHECKS
+from infra.stackfile.defaults import completed
 from infra.stackfile.finding import Check
 from infra.stackfile.fleet import Fleet
 from infra.stackfile.fleet_validators import CHECKS as FLEET_CHECKS
@@ -25,7 +26,12 @@ from infra.stackfile.validators import CHECKS as STACK_CHECKS
 def load(path: Path) -> Stack:
     """Read a stack file. Raises InputError with every problem, each with its line."""
     data, source = read(path)
-    return parse(data, source)
+    return parse(data, source, stack_name(path))
+
+
+def stack_name(path: Path) -> str:
+    """Return the stack's name by its file, `Pulumi.<stack>.yaml`; empty for another file."""
+    return path.stem.removeprefix("Pulumi.") if path.name.startswith("Pulumi.") else ""
 
 
 def load_fleet(path: Path) -> Fleet:
@@ -34,12 +40,13 @@ def load_fleet(path: Path) -> Fleet:
     return parse_fleet(data, source)
 
 
-def parse(data: Any, source: SpecSource | None = None) -> Stack:  # noqa: ANN401 -- whatever the user wrote
+def parse(data: Any, source: SpecSource | None = None, name: str = "") -> Stack:  # noqa: ANN401
     """Read a stack from plain data, such as the engine's configuration.
 
     Raises InputError with every problem. What one section gets wrong does not hide what others do:
-    the checks between sections run on all sections that are valid by themselves.
+    the checks between sections run on all sections that are valid by themselves. `name` is the stack's.
     """
+    data = completed(data, name).data
     return with_its_job_placed(
         parsed(Stack, data, source or SpecSource(STACK_KEY), _stack_checks, declared(data))
     )

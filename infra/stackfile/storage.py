@@ -41,7 +41,12 @@ class FilesystemSpec(Spec):
 class CheckpointsSpec(Spec):
     """The shared volume of a team's pods, read-write."""
 
-    size_gib: Gibibytes = Field(alias="size", description="requested size of the volume")
+    DEFAULTED: ClassVar = frozenset({"size"})
+
+    size_gib: Gibibytes = Field(
+        alias="size",
+        description="requested size of the volume; default: the filesystem, divided among the teams",
+    )
     snapshot_days: Annotated[NonNegative, Field(le=90)] | None = Field(
         default=None,
         description="retention of daily filesystem snapshots in days; 0: no snapshots; default: 7 for FSx"
@@ -67,7 +72,11 @@ class LifecycleSpec(Spec):
 class ObjectStoreSpec(Spec):
     """An object store with one bucket for checkpoints."""
 
-    bucket: Annotated[str, AfterValidator(_bucket)] = Field(description="name of the bucket")
+    DEFAULTED: ClassVar = frozenset({"bucket"})
+
+    bucket: Annotated[str, AfterValidator(_bucket)] = Field(
+        description="name of the bucket; default: from the account and the stack"
+    )
     size_gib: Gibibytes | None = Field(
         default=None,
         alias="size",
@@ -85,6 +94,8 @@ class ObjectStoreSpec(Spec):
 
 class StorageSpec(Spec):
     """Storage of checkpoints."""
+
+    DEFAULTED: ClassVar = frozenset({"checkpoints", "object_store"})
 
     checkpoints: CheckpointsSpec = Field(description="the shared checkpoint volume")
     object_store: ObjectStoreSpec = Field(description="the object store")

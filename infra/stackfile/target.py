@@ -49,6 +49,12 @@ class ClusterOnHost:
 class TargetSpec(Spec):
     """Base of each target's own spec."""
 
+    USUAL_BUCKET: ClassVar[str] = "checkpoints"
+    """Default name of the bucket, with the target's keys and the cluster's name in braces."""
+    USUAL_CLAIM: ClassVar[str] = "1Ti"
+    """Default claim of a team on a filesystem without a stated size."""
+    USUAL_STORE: ClassVar[str] = ""
+    """Default size of an object store that runs in the cluster; empty where none does."""
     WHY_NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.WHY_NO_SNAPSHOTS
     """Reason why the filesystem has no snapshots, for a target without a choice of filesystems."""
 
@@ -117,7 +123,7 @@ class ManagedTargetSpec(TargetSpec):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler(core)
+        schema = super().__get_pydantic_json_schema__(core, handler)
         properties = handler.resolve_ref_schema(schema)["properties"]
         properties["kubernetes_version"]["enum"] = cls._supported_versions()
         return schema

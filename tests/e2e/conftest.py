@@ -86,6 +86,8 @@ def serve_legacy_jobs(declaration: Declaration) -> None:
 def add_interns(declaration: Declaration) -> None:
     """Add a team that may have less than its pool: one borrowed accelerator."""
     flavor = {"pool": "on-demand", "quota": 0, "borrowing_limit": 1}
+    for team in declaration["teams"]:
+        team["queue"] = "gpu"
     declaration["queues"].append({"name": "small", "cohort": "trainyard", "flavors": [flavor]})
     declaration["teams"].append({"name": "interns", "queue": "small", "members": ["interns"]})
 

@@ -46,7 +46,7 @@ def as_datacenter(declaration: Declaration) -> None:
         },
     ]
     declaration["queues"] = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 2}]}]
-    declaration["storage"]["object_store"].pop("size")
+    declaration["storage"] = {"checkpoints": {"size": "20Gi"}}
     declaration["job"]["name"] = "by-context"
     declaration["job"]["overrides"] |= {"steps": 60}
 

@@ -33,7 +33,6 @@ def _other_tags(stack: dict[str, Any]) -> None:
 
 def _without(stack: dict[str, Any]) -> None:
     stack["pools"][1]["name"] = "other"
-    stack["queues"][0]["flavors"][0]["pool"] = "other"
 
 
 def _other_tags_and_name(stack: dict[str, Any]) -> None:

@@ -1,9 +1,20 @@
-from infra.stackfile.source import FLEET_KEY, STACK_KEY, read
+import json
+from functools import reduce
+from typing import Annotated
+
+import typer
+
+from infra.stackfile.source import FLEET_KEY, STACK_KEY, read, show
 from trainyard.commands.options import StackName
 from trainyard.stack.session import Session
 
 
-def validate(stack: StackName = "local") -> None:
+def validate(
+    stack: StackName = "local",
+    expand: Annotated[
+        bool, typer.Option(help="Print also what the file leaves out: each default and where it is from.")
+    ] = False,
+) -> None:
     """Check the stack file, and report every problem with its line."""
     from trainyard.stack.state import declared_backend
 
@@ -17,6 +28,21 @@ def validate(stack: StackName = "local") -> None:
     declared_backend(session.stack_file)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
     _print_overrides(session, STACK_KEY)
+    if expand:
+        _print_defaults(session)
+
+
+def _print_defaults(session: Session) -> None:
+    """Print each key that the file leaves out and that depends on others, as a line of YAML."""
+    from infra.stackfile.defaults import completed
+    from infra.stackfile.stack_file import stack_name
+
+    found = completed(read(session.stack_file)[0], stack_name(session.stack_file))
+    for path, origin in found.origins.items():
+        value = json.dumps(reduce(lambda data, key: data[key], path, found.data))
+        session.console.print(
+            f"  {show(path)}: {value}  # {origin}", highlight=False, markup=False, soft_wrap=True
+        )
 
 
 def _print_overrides(session: Session, key: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from infra.stackfile import Stack, parse
+from infra.stackfile.defaults import completed
 from tests.infra.plan import plan, stack_file
 from tests.infra.stackfile.wrong import good
 from trainyard.jobs.manifest import manifest
@@ -31,7 +32,10 @@ def gcp_stack(needs: dict[str, Any], **job: Any) -> Stack:
         {
             **data,
             "pools": [*data["pools"], gpus, cpus],
-            "queues": [*data["queues"], {"name": "gpu", "flavors": [{"pool": "gpus", "quota": 16}]}],
+            "queues": [
+                *completed(data).data["queues"],
+                {"name": "gpu", "flavors": [{"pool": "gpus", "quota": 16}]},
+            ],
             "teams": [{"name": "research", "queue": "tpu", "more_queues": ["gpu"]}],
             "job": asked,
         }

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from infra.common import names
 from infra.errors import InputError
 from infra.stackfile import parse
+from infra.stackfile.defaults import completed
 from infra.stackfile.source import STACK_KEY
 from rehearsal.limits import Limit, limits_of
 from tests.infra.golden import CASES
@@ -84,6 +85,7 @@ def renamed(file: Path, length: int) -> dict[str, Any]:
     """Return a stack file's data with a name of this length, and longest names of pools and teams."""
     data: dict[str, Any] = copy.deepcopy(yaml.safe_load(file.read_text())["config"][STACK_KEY])
     data["name"] = long_name("stack", length)
+    data = completed(data).data
     pools = {pool["name"]: long_name(pool["name"], LONGEST) for pool in data["pools"]}
     teams = {team["name"]: long_name(team["name"], LONGEST) for team in data["teams"]}
     for section, known in (("pools", pools), ("teams", teams)):

@@ -11,6 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
+from infra.stackfile.defaults import completed
 from infra.stackfile.machine import declared
 from infra.stackfile.source import CONFIG_KEYS, NAMESPACE, STACK_KEY
 from infra.stackfile.stack import Stack
@@ -22,6 +23,7 @@ from trainyard.stack.schema import as_text, file_schema
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "stacks").glob("*.yaml"))
 FORM_IN_CODE = {
+    "team-without-queue",
     "aws-more-nodes-that-stay-than-nodes",
     "gcp-run-longer-than-a-week",
     "azure-dataset-account-misspelled",
@@ -65,7 +67,7 @@ def is_wrong_by_itself(data: Any) -> bool:
         return True
     stack = data["config"][STACK_KEY]
     try:
-        Stack.model_validate(stack, context={"machines": declared(stack)})
+        Stack.model_validate(completed(stack).data, context={"machines": declared(stack)})
     except ValidationError:
         return True
     return False

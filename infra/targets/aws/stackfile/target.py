@@ -230,6 +230,8 @@ class AwsSpec(WithMachines, ManagedTargetSpec):
     A preview makes no API calls, so account and zones are declared here.
     """
 
+    USUAL_BUCKET: ClassVar[str] = "{account}-{name}-checkpoints"
+
     kind: Literal["aws"]
     account: AccountId = Field(description="AWS account ID; credentials of another account are refused")
     region: str = Field(description="region of all resources")

@@ -67,6 +67,8 @@ class CoreweaveSpec(WithMachines, ManagedTargetSpec):
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"shared-vast has no snapshot schedules; {USE_THE_BUCKET}"
 
+    USUAL_BUCKET: ClassVar[str] = "{name}-checkpoints"
+
     kind: Literal["coreweave"]
     zone: str = Field(description="availability zone of all resources")
     network: CoreweaveNetworkSpec = Field(default=CoreweaveNetworkSpec(), description="VPC of the cluster")

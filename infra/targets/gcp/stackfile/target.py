@@ -216,6 +216,8 @@ class GcpSpec(WithMachines, ManagedTargetSpec):
     A preview makes no API calls, so project, its number and zones are declared here.
     """
 
+    USUAL_BUCKET: ClassVar[str] = "{project}-{name}-checkpoints"
+
     kind: Literal["gcp"]
     project: ProjectId = Field(description="ID of the project of all resources")
     project_number: ProjectNumber = Field(

@@ -34,6 +34,9 @@ class LocalSpec(TargetSpec):
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = "the volume is a folder of this host: copy it"
 
+    USUAL_CLAIM: ClassVar[str] = "20Gi"
+    USUAL_STORE: ClassVar[str] = "20Gi"
+
     kind: Literal["local"]
     cluster: LocalClusterChoice = Field(
         default="embedded",

@@ -10,7 +10,6 @@ from itertools import combinations
 from infra.stackfile.finding import Checks, Finding
 from infra.stackfile.images import ImagesSpec
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.stackfile.storage import StorageSpec
 from infra.targets.local.stackfile.target import LocalSpec
 
 Pools = tuple[NodePoolSpec, ...]
@@ -45,13 +44,6 @@ def local_pools_have_no_cloud(pools: Pools) -> Iterator[Finding]:
                     "nothing (kind: local)",
                     fix,
                 )
-
-
-def local_stores_have_a_size(storage: StorageSpec) -> Iterator[Finding]:
-    """The local store keeps its buckets on a volume."""
-    if storage.object_store.size_gib is None:
-        allowed = "the key 'size' (size of the volume under it)"
-        yield ("storage", "object_store", "size"), "nothing", allowed, "add `size:` here"
 
 
 def local_networks_are_apart(target: LocalSpec) -> Iterator[Finding]:

@@ -251,7 +251,7 @@ def test_an_existing_cluster_matches_the_file(
     names = {"subnetwork": "gpu", "pods_range": "pods", "services_range": "services"}
     data["target"]["network"] = {"existing": {"network": "shared", **names}}
     data["target"]["access"] = {"admins": ["group:platform@example.com"]}
-    data["teams"] = [{"name": team["name"], "queue": team["queue"]} for team in data["teams"]]
+    data["teams"] = [{"name": team["name"]} for team in data["teams"]]
     data["target"]["existing_cluster"] = {
         "name": name,
         "endpoint": "https://gke-0a1b2c3d.europe-west1.gke.goog",

@@ -1,0 +1,151 @@
+"""Fills in what a stack file leaves out, from its own name, its pools and its target: name, queues, quotas,
+queues of teams, and storage. Each default has an origin, which `trainyard validate --expand` prints.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from catalog.quantities import units
+from infra.common.target_registry import TARGETS, target_of
+from infra.stackfile.answers import KeyPath
+from infra.stackfile.machine import declared
+from infra.stackfile.node_pool import NodePoolSpec
+
+_PREFERENCE = ("reserved", "spot", "on-demand")
+"""Purchase options in the order in which a queue tries its pools: paid for, cheap, lasting."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A stack's data with its defaults, and the origin of each default."""
+
+    data: Any
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+
+    def put(self, section: Any, path: KeyPath, value: object, origin: str) -> None:  # noqa: ANN401
+        """Set the last key of a path in its section, unless the file has it or the section is no mapping."""
+        if isinstance(section, dict) and path[-1] not in section:
+            section[path[-1]] = value
+            self.origins[path] = origin
+
+
+def completed(data: Any, name: str = "") -> Completed:  # noqa: ANN401 -- whatever the user wrote
+    """Return the data with defaults for the keys that it leaves out; wrong values stay as they are.
+
+    Args:
+        data: what `trainyard:stack` has.
+        name: name of the stack, the default of the cluster's.
+    """
+    found = Completed(copy.deepcopy(data))
+    if not isinstance(data, Mapping):
+        return found
+    found.put(found.data, ("schema",), 1, "the only version")
+    if name:
+        found.put(found.data, ("name",), name, "the stack's name")
+    _complete_queues(found)
+    _complete_storage(found)
+    return found
+
+
+def _complete_queues(found: Completed) -> None:
+    pools = dict(_pools(found.data))
+    if made := list(_queues(list(pools.values()))):
+        found.put(found.data, ("queues",), made, "the pools with accelerators, by fabric class")
+    flavors = [(path, each) for path, each in _flavors(found.data) if isinstance(each, dict)]
+    left = {name: pool.num_accelerators for name, pool in pools.items()}
+    for _, flavor in flavors:
+        left[str(flavor.get("pool"))] = left.get(str(flavor.get("pool")), 0) - _whole(flavor.get("quota"))
+    without = Counter(str(each.get("pool")) for _, each in flavors if "quota" not in each)
+    for path, flavor in flavors:
+        pool = str(flavor.get("pool"))
+        if without[pool] == 1:
+            # A pool that is wrong is reported itself.
+            found.put(flavor, (*path, "quota"), max(left[pool], 1), f"the accelerators of pool {pool}")
+    queues = _mappings(found.data, "queues")
+    for index, team in enumerate(_mappings(found.data, "teams") if len(queues) == 1 else ()):
+        found.put(team, ("teams", index, "queue"), queues[0].get("name"), "the only queue")
+
+
+def _pools(data: Mapping[str, Any]) -> Iterator[tuple[str, NodePoolSpec]]:
+    context = {"machines": declared(data)}
+    for pool in _mappings(data, "pools"):
+        try:
+            found = NodePoolSpec.model_validate(pool, context=context)
+        except ValidationError:
+            continue
+        yield found.name, found
+
+
+def _queues(pools: Sequence[NodePoolSpec]) -> Iterator[dict[str, Any]]:
+    """Yield a queue per fabric class: a job's runtime is of one class."""
+    working = [pool for pool in pools if pool.accelerator and not pool.is_system]
+    fabrics = list(dict.fromkeys(pool.fabric for pool in working))
+    for fabric in fabrics:
+        own = [pool for pool in working if pool.fabric == fabric]
+        own.sort(key=lambda pool: _PREFERENCE.index(pool.capacity))
+        kind = "tpu" if fabric == "ici" else "gpu"
+        name = kind if len(fabrics) == 1 else f"{kind}-{fabric}"
+        yield {"name": name, "flavors": [{"pool": pool.name} for pool in own]}
+
+
+def _flavors(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
+    for index, queue in enumerate(_mappings(data, "queues")):
+        for position, flavor in enumerate(queue.get("flavors") or ()):
+            yield ("queues", index, "flavors", position), flavor
+
+
+def _complete_storage(found: Completed) -> None:
+    target = found.data.get("target")
+    kind = str(target.get("kind")) if isinstance(target, dict) else ""
+    if kind not in TARGETS or not isinstance(target, dict):
+        return
+    storage = found.data.setdefault("storage", {})
+    if not isinstance(storage, dict):
+        return
+    checkpoints, store = (storage.setdefault(key, {}) for key in ("checkpoints", "object_store"))
+    spec = target_of(kind).spec
+    size, origin = _claim(target, spec.USUAL_CLAIM, len(_mappings(found.data, "teams")))
+    found.put(checkpoints, ("storage", "checkpoints", "size"), size, origin)
+    bucket = _bucket(spec.USUAL_BUCKET, {**target, "name": found.data.get("name")})
+    if bucket:
+        found.put(store, ("storage", "object_store", "bucket"), bucket, "the stack's name and account")
+    if spec.USUAL_STORE:
+        found.put(store, ("storage", "object_store", "size"), spec.USUAL_STORE, "the usual size")
+
+
+def _claim(target: Mapping[str, Any], usual: str, teams: int) -> tuple[str, str]:
+    """Return the size of a team's claim, and where it is from."""
+    filesystem = target.get("filesystem")
+    capacity = filesystem.get("capacity") if isinstance(filesystem, Mapping) else None
+    try:
+        total = units(str(capacity), "Gi") if capacity else 0
+    except ValueError:
+        total = 0  # the target's spec reports it
+    if total and teams:
+        return f"{total // teams}Gi", "the filesystem's capacity, divided among the teams"
+    return usual, "the usual size"
+
+
+def _bucket(pattern: str, values: Mapping[str, Any]) -> str:
+    try:
+        return pattern.format(**values)[:63].rstrip("-")
+    except KeyError:
+        return ""
+
+
+def _whole(quota: object) -> int:
+    return quota if isinstance(quota, int) else 0
+
+
+def _mappings(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the entries of a list that are mappings, where the list has no others."""
+    entries = data.get(key)
+    good = isinstance(entries, list | tuple) and all(isinstance(each, dict) for each in entries)
+    return list(entries) if good and entries else []
