@@ -7,6 +7,7 @@ import pytest
 
 from tests.processes import TIMEOUT_SECONDS
 from tests.training.foreign.forks import Forks
+from trainyard_train.checkpointing.stores import open_store
 
 TWO_CALLBACKS = """
 import sys
@@ -45,7 +46,8 @@ arguments = TrainingArguments(
 )
 early = EarlyStoppingCallback(early_stopping_patience=4)
 trainer = Trainer(Model(3, 2), arguments, train_dataset=pairs, eval_dataset=pairs, callbacks=[early, Dies()])
-trainer.add_callback(TrainyardCallback(trainer, sys.argv[1], every_steps=1))
+settings = {"every_steps": 1, "keep_last": 1, "keep_best": {"metric": "eval_loss"}}
+trainer.add_callback(TrainyardCallback(trainer, sys.argv[1], **settings))
 loss = trainer.train().training_loss
 assert abs(loss - trainer.state.best_metric) < 1e-6, (loss, trainer.state.best_metric)  # they are all alike
 print("stopped at", trainer.state.global_step, "of", early.early_stopping_patience_counter)
@@ -80,6 +82,9 @@ class Counts(BoringModel):
         self.seen += 1
         return super().training_step(batch, batch_idx)
 
+    def validation_step(self, batch, batch_idx):
+        self.log("batches", float(self.seen))
+
     def on_save_checkpoint(self, checkpoint):
         assert "layer.weight" in checkpoint["state_dict"]
         checkpoint["seen"] = self.seen
@@ -87,8 +92,9 @@ class Counts(BoringModel):
     def on_load_checkpoint(self, checkpoint):
         self.seen = checkpoint["seen"]
 
-callback = TrainyardCallback(sys.argv[1], every_steps=1)
-quiet = {"logger": False, "enable_progress_bar": False}
+keep_best = {"metric": "batches", "mode": "min"}
+callback = TrainyardCallback(sys.argv[1], every_steps=1, keep_last=1, keep_best=keep_best)
+quiet = {"logger": False, "enable_progress_bar": False, "val_check_interval": 3}
 trainer = Trainer(max_steps=9, accelerator="cpu", callbacks=[callback], **quiet)
 trainer.fit(model := Counts())
 print("seen", model.seen)
@@ -144,6 +150,10 @@ def end_of(forks: Forks, program: str, folder: Path, *arguments: str) -> tuple[i
     return code, log.read_text().splitlines()[-1]
 
 
+def steps_in(folder: Path) -> list[int]:
+    return open_store(str(folder / "run" / "checkpoints")).committed()
+
+
 @pytest.mark.ranks
 def test_a_second_callback_is_refused(tmp_path: Path, forks: Forks) -> None:
     assert end_of(forks, TWO_CALLBACKS, tmp_path) == (
@@ -173,12 +183,14 @@ def test_lightning_takes_one_callback_alone(tmp_path: Path, forks: Forks, number
 def test_a_trainer_killed_in_an_evaluation_stops_as_early_as_another(tmp_path: Path, forks: Forks) -> None:
     assert end_of(forks, STOPS_EARLY, tmp_path, "1")[0] == -signal.SIGKILL
     assert end_of(forks, STOPS_EARLY, tmp_path, "0") == (0, "stopped at 5 of 4")
+    assert steps_in(tmp_path) == [5, 1], "of equal losses, the first one is kept"
 
 
 @pytest.mark.ranks
 def test_what_a_lightning_module_adds_to_a_checkpoint_is_restored(tmp_path: Path, forks: Forks) -> None:
     assert end_of(forks, COUNTS, tmp_path, "1")[0] == -signal.SIGKILL
     assert end_of(forks, COUNTS, tmp_path, "0") == (0, "seen 9")
+    assert steps_in(tmp_path) == [9, 3], "the third step has the smallest value of all validations"
 
 
 @pytest.mark.ranks

@@ -32,6 +32,7 @@ from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.observability import origin
 from trainyard_train.observability.metrics import MetricsLog
+from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
 
 
@@ -153,6 +154,34 @@ class Attempt(ABC):
             **origin.recorded(),
         )
 
+    def keep(self, reason: str) -> None:
+        """Save the finished steps, unless they are saved already, and never delete that checkpoint.
+
+        All ranks must call it.
+
+        Args:
+            reason: for those who list the checkpoints.
+
+        Raises:
+            SaveError: it could not be saved or kept; former checkpoints remain.
+        """
+        self._save("asked")
+        self.saver.pin(self.steps, reason)
+
+    def _keep_if_best(self, values: Mapping[str, float]) -> None:
+        """Save and keep the finished steps if a metric of theirs is among the best."""
+        best = self._checkpoint.keep_best
+        if best is None or best.metric not in values:
+            return
+        value = values[best.metric]
+        try:
+            if self.saver.is_best(best, value):
+                self._save("best")
+                self.saver.pin_best(self.steps, best, value)
+        except SaveError as error:
+            if self.mesh.is_rank0:
+                log_line(f"step {self.steps} is not kept as one with the best {best.metric}: {error}")
+
     def _flags(self) -> list[bool]:
         """Return this rank's flags for the others: it has a preemption notice, and a checkpoint is due."""
         return [self.notice.requested, bool(self.cadence and self.cadence.due())]
@@ -169,6 +198,8 @@ class Attempt(ABC):
 
     def _begin_save(self) -> None:
         """Start a save in the background."""
+        if self.saved_step == self.steps:  # an evaluation has saved it as one of the best
+            return
         self._catch_up()
         self._due = False
         self._write("interval")

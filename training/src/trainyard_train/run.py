@@ -89,6 +89,8 @@ class Run(Attempt):
         every_steps: steps between two checkpoints; 0: the cheapest interval (`checkpointing.interval`).
         keep_last: number of the newest checkpoints that are retained.
         keep_every: steps between checkpoints that are never deleted; 0: none.
+        keep_best: `metric`, `n` and `mode` (max or min) of the checkpoints that are kept for their metric, of
+            which `measured` gets the values.
         store: URL of a folder in an object store, for the checkpoints; empty: in `run_dir`.
         memory_gib: limit of each node's memory in which its agent keeps the newest checkpoint for restarted
             ranks; None: depends on the available memory.
@@ -135,6 +137,7 @@ class Run(Attempt):
         every_steps: int = 0,
         keep_last: int = 3,
         keep_every: int = 0,
+        keep_best: Mapping[str, Any] | None = None,
         store: str = "",
         memory_gib: float | None = None,
         skip_unreadable: bool | None = None,
@@ -154,6 +157,7 @@ class Run(Attempt):
             every_steps=every_steps,
             keep_last=keep_last,
             keep_every=keep_every,
+            keep_best=keep_best,
             store=store,
             memory_gib=memory_gib,
             skip_unreadable=skip_unreadable,
@@ -367,6 +371,14 @@ class Run(Attempt):
                 if self._inside:
                     raise PreemptedError
                 return
+
+    def measured(self, **values: float) -> None:
+        """Note results of an evaluation of the finished steps; with `keep_best`, save and keep the best.
+
+        All ranks must call it; rank 0's values count.
+        """
+        self._record("measured", **values)
+        self._keep_if_best(values)
 
     def load(self) -> bool:
         """Continue from the newest checkpoint; `with run` does it.

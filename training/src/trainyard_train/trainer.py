@@ -369,7 +369,9 @@ class Trainer(Attempt):
             loss, hits, targets = self.mesh.sum(metrics).tolist()
         if not math.isfinite(loss):
             raise self._diverged(f"loss on held-out data after step {self.steps}", loss)
-        self._record("evaluation", loss=round(loss / targets, 6), accuracy=round(hits / targets, 4))
+        found = {"loss": round(loss / targets, 6), "accuracy": round(hits / targets, 4)}
+        self._record("evaluation", **found)
+        self._keep_if_best(found)
         return False
 
     def _look_at(self, part: torch.Tensor) -> torch.Tensor:

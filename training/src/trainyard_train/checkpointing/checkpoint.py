@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 MANIFEST: Final = "manifest.json"
 LATEST: Final = "latest"
+PIN: Final = "pin.json"
+"""Name of the file in a checkpoint that keeps it, with the reason."""
 OWNER: Final = "owner"
 """Name of the file that says which attempt may commit: the one that has loaded last."""
 FORMAT: Final = 5
@@ -428,9 +430,25 @@ class CheckpointStore(ABC):
     def remove(self, step: int) -> None:
         """Delete a checkpoint; it does not look committed while that goes on."""
 
+    @abstractmethod
     def pinned(self) -> set[int]:
         """Steps of checkpoints that are never deleted."""
-        return set()
+
+    def pins(self) -> dict[int, Mapping[str, Any]]:
+        """Why checkpoints are never deleted, by step."""
+        return {step: json.loads(self.read(_pin_of(step))) for step in self.pinned()}
+
+    def pin(self, step: int, why: Mapping[str, Any]) -> None:
+        """Keep a checkpoint from the retention, and so from the bucket's rule."""
+        self.put(_pin_of(step), json.dumps(why).encode())
+
+    def unpin(self, step: int) -> None:
+        """Leave a checkpoint to the retention."""
+        self.delete(_pin_of(step))
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete a small file; it may be missing."""
 
     def lock(self, seconds: float) -> None:  # noqa: B027 -- object stores have no locks
         """Exclude other processes from the store until `unlock`, where it has locks.
@@ -605,6 +623,10 @@ def blank(size: int) -> memoryview:
 def step_name(step: int) -> str:
     """The name of a step's checkpoint."""
     return f"step-{step:08d}"
+
+
+def _pin_of(step: int) -> str:
+    return f"{step_name(step)}/{PIN}"
 
 
 def step_of(name: str) -> int | None:

@@ -19,6 +19,22 @@ def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "") not in {"", "0"}
 
 
+class KeepBest(ConfigSection):
+    """Checkpoints that are kept because a metric was best there."""
+
+    metric: str
+    """Name of the metric, as of an evaluation."""
+    n: int = Field(default=1, ge=1)
+    """Number of checkpoints."""
+    mode: Literal["max", "min"] | None = None
+    """Whether the largest or smallest values are best; None: the smallest of a loss, else the largest."""
+
+    def badness(self, value: float) -> float:
+        """The smaller, the better."""
+        mode = self.mode or ("min" if self.metric.endswith("loss") else "max")
+        return value if mode == "min" else -value
+
+
 class CheckpointConfig(ConfigSection):
     """When to save and how much to keep."""
 
@@ -30,6 +46,8 @@ class CheckpointConfig(ConfigSection):
     """Number of newest checkpoints that are retained."""
     keep_every: int = Field(default=0, ge=0)
     """Steps between checkpoints that are never deleted; 0: none."""
+    keep_best: KeepBest | None = None
+    """Checkpoints that are never deleted while a metric is best there; a step that becomes one is saved."""
     superseded: Literal["delete", "tag"] = "delete"
     """Treatment of checkpoints that are not retained. `tag`: objects in S3 and Azure get
     `trainyard.dev/superseded=true`, those in Google Cloud Storage a custom time, by which a

@@ -30,6 +30,7 @@ from trainyard_train.checkpointing.checkpoint import (
     LATEST,
     MANIFEST,
     OWNER,
+    PIN,
     CheckpointStore,
     InUseError,
     Manifest,
@@ -235,6 +236,12 @@ class FolderStore(CheckpointStore):
         with suppress(FileNotFoundError):  # another run has started and deleted it; that run writes its own
             self.files.rename(staged, path)
         self.files.sync_directory(path.parent)
+
+    def delete(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+
+    def pinned(self) -> set[int]:
+        return {step for step in self.committed() if exists(self.root / step_name(step) / PIN)}
 
     def lock(self, seconds: float) -> None:
         try:

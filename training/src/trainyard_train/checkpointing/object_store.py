@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from trainyard_train.checkpointing.checkpoint import (
     KEEP_THREE,
     MANIFEST,
+    PIN,
     CheckpointStore,
     Manifest,
     Retention,
@@ -176,7 +177,8 @@ class ObjectStore(CheckpointStore):
                 retained = self.open(step).manifest.draft if MANIFEST in names else ""
             except ValueError:  # loading reports what is wrong with it
                 continue
-            uncommitted = [name for name in names if name != MANIFEST and name.partition("/")[0] != retained]
+            retained_names = {MANIFEST, PIN, retained}
+            uncommitted = [name for name in names if name.partition("/")[0] not in retained_names]
             self._delete([f"{step_name(step)}/{name}" for name in uncommitted])
 
     def committed(self) -> list[int]:
@@ -230,6 +232,12 @@ class ObjectStore(CheckpointStore):
         self.put(quarantined, self.read(f"{step_name(step)}/{MANIFEST}"))
         self._delete([f"{step_name(step)}/{MANIFEST}"])
         return quarantined
+
+    def delete(self, name: str) -> None:
+        self._delete([name])
+
+    def pinned(self) -> set[int]:
+        return {step for step, names in self._by_step().items() if {MANIFEST, PIN} <= {*names}}
 
     def quarantined(self) -> list[str]:
         return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from trainyard_train.checkpointing.checkpoint import (
     is_full,
     step_name,
 )
+from trainyard_train.checkpointing.config import KeepBest
 from trainyard_train.checkpointing.digests import FileEntry
 from trainyard_train.checkpointing.snapshot import Snapshot, merge
 from trainyard_train.checkpointing.tensor_files import file_name
@@ -117,7 +119,7 @@ class Saver:
         """
         self.store, self.memory = store, memory or NodeMemory()
         self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
-        self._save_numbers = count()
+        self._save_numbers, self._asked = count(), count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
         self._clean_up: Future[None] | None = None
@@ -198,6 +200,56 @@ class Saver:
             except OSError as error:
                 self._owner = ""
                 log_line(f"{self.store.where} cannot be written to: {explained(error)}")
+
+    def pin(self, step: int, reason: str) -> None:
+        """Keep a committed checkpoint for ever; all ranks call it.
+
+        Raises:
+            SaveError: on every rank, if that could not be noted.
+        """
+        self._at_rank0(lambda: self.store.pin(step, {"reason": reason}))
+
+    def is_best(self, best: KeepBest, value: float) -> bool:
+        """Whether a metric's value is among the best ones that are kept; the same on all ranks."""
+
+        def look() -> bool:
+            values = sorted(map(best.badness, self._best_values(best).values()))
+            return math.isfinite(value) and (len(values) < best.n or best.badness(value) < values[best.n - 1])
+
+        return self._at_rank0(look)
+
+    def pin_best(self, step: int, best: KeepBest, value: float) -> None:
+        """Keep a committed checkpoint while its value is among the best ones; all ranks call it."""
+
+        def pin() -> None:
+            self.store.pin(step, {"reason": "best", "metric": best.metric, "value": value})
+            values = self._best_values(best)
+            for worse in sorted(values, key=lambda each: best.badness(values[each]))[best.n :]:
+                self.store.unpin(worse)
+            self._begin_clean_up()
+
+        self._at_rank0(pin)
+
+    def _best_values(self, best: KeepBest) -> dict[int, float]:
+        pins = self.store.pins().items()
+        return {step: float(why["value"]) for step, why in pins if why.get("metric") == best.metric}
+
+    def _at_rank0(self, work: Callable[[], bool | None]) -> bool:
+        """Do something at rank 0; returns its result on all ranks.
+
+        Raises:
+            SaveError: on every rank, if it failed.
+        """
+        answer: dict[str, Any] = {}
+        if self.mesh.is_rank0:
+            try:
+                answer = {"result": bool(work())}
+            except (OSError, ValueError) as error:
+                answer = {"error": explained(error) if isinstance(error, OSError) else str(error)}
+        answer = json.loads(self.mesh.broadcast(f"rank0/{next(self._asked)}", json.dumps(answer)))
+        if "error" in answer:
+            raise SaveError(answer["error"])
+        return bool(answer["result"])
 
     def _try_to_save(self, snapshot: Snapshot, earliest: float) -> tuple[_Verdict, int]:
         """Save once; returns rank 0's verdict, and the bytes that all ranks wrote together."""

@@ -47,6 +47,8 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         """Finished optimizer steps."""
         self._release: Callable[[], None] = lambda: None
         """Gives the module its own hook back."""
+        self._metrics: dict[str, float] = {}
+        """Metrics of the last validation, of a step that is not finished yet."""
         self._pending: Any = None
         """Outputs of the step that is not finished yet."""
 
@@ -102,6 +104,9 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Finish the step that a validation in the middle of an epoch belongs to."""
+        if not trainer.sanity_checking:
+            found = trainer.callback_metrics.items()
+            self._metrics = {name: float(value) for name, value in found if value.numel() == 1}
         if not trainer.sanity_checking and not trainer.fit_loop.epoch_loop._num_ready_batches_reached():
             self._finish_step(trainer)
 
@@ -145,6 +150,9 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         batches.ahead = len(getattr(trainer.fit_loop._data_fetcher, "batches", ()))
         self.run.in_epoch(trainer.fit_loop.epoch_progress.current.processed)
         self.run.step(outputs.get("loss"))
+        if self._metrics:
+            self.run.measured(**self._metrics)
+            self._metrics = {}
 
     def _close_run(self, error: BaseException | None) -> bool:
         """Close the run once; returns whether an error is one that the run itself answers."""

@@ -50,6 +50,8 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
         self.run = Run.from_environment(run_dir, **settings)
         self._trainer = trainer
         self._loss: float | None = None
+        self._metrics: dict[str, float] = {}
+        """Metrics of the last evaluation, of a step that is not counted yet."""
         self._loss_accumulators: dict[str, Any] = {}
         self._is_before_first_step = False
         """Whether the state was loaded, and no step has begun since."""
@@ -89,6 +91,10 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
         """Remember the loss."""
         self._loss = (logs or {}).get("loss", self._loss)
 
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:  # noqa: ANN401
+        """Remember the metrics until their step is counted."""
+        self._metrics = {k: float(v) for k, v in (metrics or {}).items() if isinstance(v, int | float)}
+
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
         """Count the last step."""
         self._finish(state)
@@ -100,6 +106,9 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
             )
             loss, self._loss = self._loss, None
             self.run.step(loss)
+            if self._metrics:
+                self.run.measured(**self._metrics)
+                self._metrics = {}
 
     def _wrap_training_loop(self, train: Any) -> Any:  # noqa: ANN401
         """Return the Trainer's loop inside `run.entered()`, resuming from the run's checkpoint."""
