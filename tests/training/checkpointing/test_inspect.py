@@ -1,5 +1,7 @@
 """`python -m training checkpoint`: lists, verifies, compares and exports the checkpoints of a run."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,28 @@ def test_a_folder_that_is_no_run_is_reported(
 ) -> None:
     assert main(["checkpoint", command, str(tmp_path)]) == 1
     assert "is not a run's folder" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_cannot_be_read_is_told_from_a_damaged_one_and_a_kept_one_from_others(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = FolderStore(run_dir / "checkpoints")
+    newest, older, *_ = store.committed()
+    monkeypatch.setattr(FolderStore, "pins", lambda _: {older: {"reason": "for the paper"}})
+    read = FolderStore.read
+
+    def failing(store: FolderStore, name: str) -> bytes:
+        if name.startswith(f"step-{newest:08d}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+        return read(store, name)
+
+    monkeypatch.setattr(FolderStore, "read", failing)
+    assert main(["checkpoint", "ls", str(run_dir)]) == 0
+    assert main(["checkpoint", "verify", str(run_dir)]) == 1
+    output = capsys.readouterr().out
+    assert output.count(f"step-{newest:08d}: cannot be read: [Errno 5] Input/output error") == 2
+    assert "  kept: for the paper\n" in output
+    assert f"step-{older:08d}: intact" in output
 
 
 def test_a_damaged_checkpoint_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,10 +37,11 @@ def exit_seconds(grace_seconds: float) -> float:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read all whole lines of a metrics file; a line that was cut short by a kill is left out."""
-    if not path.exists():
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return [line for line in map(parse_line, file) if line is not None]
+    except FileNotFoundError:
         return []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return [line for line in map(parse_line, file) if line is not None]
 
 
 def parse_line(text: str) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 
+from trainyard_train.checkpointing.folder_store import exists
 from trainyard_train.computation import batch_metrics, loss_of
 from trainyard_train.config import TrainConfig
 from trainyard_train.config_base import ConfigError, extra
@@ -99,7 +100,7 @@ class DeepSpeedRun:
         folder = self.config.run_dir / FOLDER
         note = folder / "run.json"
         own = {"run": self.config.identity, "ranks": self.mesh.world_size}
-        if not (folder / "latest").exists():
+        if not exists(folder / "latest"):
             if self.mesh.is_rank0:
                 folder.mkdir(parents=True, exist_ok=True)
                 note.write_text(json.dumps(own))
@@ -115,7 +116,7 @@ class DeepSpeedRun:
     def _load(self) -> str | None:
         """Load the newest checkpoint, if there is one; returns its path."""
         folder = self.config.run_dir / FOLDER
-        return str(self.engine.load_checkpoint(str(folder))[0]) if (folder / "latest").exists() else None
+        return str(self.engine.load_checkpoint(str(folder))[0]) if exists(folder / "latest") else None
 
     def _take_step(self) -> bool:
         """Take one optimizer step on all ranks; returns whether any rank has a preemption notice."""

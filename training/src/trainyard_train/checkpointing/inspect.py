@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainyard_train.checkpointing.checkpoint import (
     Checkpoint,
     DamagedError,
+    explained,
     step_name,
 )
 from trainyard_train.checkpointing.stores import find_checkpoint, store_of_run
@@ -43,17 +45,19 @@ def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class
 
 def _list(options: argparse.Namespace) -> int:
     store = store_of_run(options.run)
+    pins = store.pins()
     _show(f"{'step':>10}  {'samples':>12}  {'ranks':>5}  {'MiB':>10}  saved")
     for step in store.committed():
         try:
             manifest = store.open(step).manifest
-        except DamagedError as error:
-            _show(f"{step_name(step)}: damaged: {error}")
+        except (DamagedError, OSError) as error:
+            _show(_problem(step, error))
             continue
         size = sum(entry.size for entry in manifest.files.values()) / 2**20
         saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.created))
         _show(
             f"{manifest.step:>10}  {manifest.samples:>12}  {manifest.world_size:>5}  {size:>10.2f}  {saved}"
+            + (f"  kept: {_reason(pins[step])}" if step in pins else "")
         )
     return 0
 
@@ -65,10 +69,20 @@ def _verify(options: argparse.Namespace) -> int:
         try:
             store.open(step).verify()
             _show(f"{step_name(step)}: intact")
-        except DamagedError as error:
+        except (DamagedError, OSError) as error:
             damaged += 1
-            _show(f"{step_name(step)}: damaged: {error}")
+            _show(_problem(step, error))
     return 1 if damaged else 0
+
+
+def _problem(step: int, error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{step_name(step)}: cannot be read: {explained(error)}"
+    return f"{step_name(step)}: damaged: {error}"
+
+
+def _reason(pin: Mapping[str, Any]) -> str:
+    return f"best {pin['metric']}, {pin['value']:g}" if "metric" in pin else str(pin["reason"])
 
 
 def _diff(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainyard_train.checkpointing.checkpoint import KEEP_THREE, CheckpointStore, Retention, step_of
-from trainyard_train.checkpointing.folder_store import FolderStore
+from trainyard_train.checkpointing.folder_store import FolderStore, exists
 
 
 def open_store(
@@ -36,7 +36,7 @@ def store_of_run(run: str) -> CheckpointStore:
     if "://" in run:
         return open_store(run)
     folder = Path(run) / "checkpoints"
-    if not folder.is_dir():
+    if not exists(folder):
         raise FileNotFoundError(f"{run} is not a run's folder: it has no folder named checkpoints")
     return open_store(str(folder))
 
