@@ -18,7 +18,9 @@ MIGHTY_CAPABILITIES = frozenset(
 
 
 VOLUME = "kubernetes:core/v1:PersistentVolume"
-OF_NODE = re.compile(r"/(etc|proc|sys|root|run|boot|dev|var/(run|log|lib/(kubelet|containerd|docker)))?(/|$)")
+OF_NODE = re.compile(
+    r"/(root|home|var|var/lib)?/?$|/(etc|proc|sys|run|boot|dev|var/(run|log|lib/(kubelet|containerd|docker)))(/|$)"
+)
 """Paths by which a pod becomes root on its node."""
 DRIVERS = (
     "gpu-operator/*",
