@@ -25,6 +25,7 @@ import grpc
 from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
 
+import catalog
 from policies import pack, presence, wire
 from policies.config import EvaluatedStack, Measurement, Organisation, check_patterns, stack_folder
 from policies.evaluation import UNKNOWN_PARAMETER, Finding, PolicyEvaluator
@@ -40,12 +41,12 @@ ALL = "all"
 """Key of the organisation file for every policy."""
 EXEMPTIONS = "exemptions"
 CARRIERS = "kubernetes-hidden-objects"
-KNOWN_PACKAGES = frozenset(
-    {"aws", "aws-native", "azure", "azure-native", "command", "coreweave", "gcp", "kubernetes", "pulumi",
-     "pulumi-python", "random", "time", "tls", "trainyard"}
-)  # fmt: skip
-"""Packages whose types policies read, or whose resources hold nothing."""
 """Name of the policy whose parameters contain the organisation's exemptions."""
+KNOWN_PACKAGES = frozenset(catalog.clouds()) | {
+    *("aws-native", "azure-native", "command", "kubernetes", "pulumi", "pulumi-python"),
+    *("random", "time", "tls", "trainyard"),
+}
+"""Packages whose types policies read, or whose resources hold nothing."""
 
 LEVELS = {
     EnforcementLevel.ADVISORY: analyzer_pb2.ADVISORY,

@@ -26,9 +26,7 @@ SHAPE = re.compile(r"[a-z]{2,}(-[a-z]+)+-?\d+[a-z]?(-[a-z])?")
 IN_ARN = re.compile(r"arn:aws[a-z-]*:(?!acm:|wafv2:)[a-z0-9-]+:([a-z]{2}[a-z-]+-\d):")
 """Region of an ARN; certificates and web ACLs of CloudFront are in us-east-1 only."""
 IN_PATH = re.compile(r"/(?:locations|regions|zones)/([a-z0-9-]+)(?=/(\w+)|$)")
-PACKAGES = frozenset(
-    {"aws", "aws-native", "azure", "azure-native", "coreweave", "eks", "gcp", "kubernetes", "trainyard"}
-)
+PACKAGES = frozenset(catalog.clouds()) | {"aws-native", "azure-native", "eks", "kubernetes", "trainyard"}
 """Packages whose regions the catalogue knows."""
 EVERYWHERE = ("global", "default", "all", "auto", "any", "-")
 STORES = ("buckets", "keyRings")

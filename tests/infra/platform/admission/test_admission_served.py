@@ -477,7 +477,8 @@ ONLY_THE_PLAN = {
 def pairs() -> list[Case]:
     """Return the cases of the policies' corpus in which a pod is the violation, except for unknown values."""
     cases = [each for each in corpus() if each.policy in EVALUATED_BY_BOTH]
-    return [each for each in cases if "$unknown" not in str(each.violating.props)]
+    with_pods = (each for each in cases if specs(each.violating.props))
+    return [each for each in with_pods if "$unknown" not in str(each.violating.props)]
 
 
 def laid_over(sound: Mapping[str, Any], case: Case, *, violating: bool) -> dict[str, Any]:
