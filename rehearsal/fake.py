@@ -43,8 +43,8 @@ def grow(stack: dict[str, Any]) -> Mapping[str, int]:
     Reserved capacity cannot grow: where every job pool is reserved, the system pool doubles.
     """
     pools = stack["pools"]
-    bought = [pool for pool in pools if not pool["role"] and pool["capacity"] in ("on-demand", "spot")]
-    grown = (bought or [pool for pool in pools if pool["role"]])[-1]
+    bought = [pool for pool in pools if not pool.get("role") and pool.get("capacity") != "reserved"]
+    grown = (bought or [pool for pool in pools if pool.get("role")])[-1]
     least, dots, most = str(grown["nodes"]).rpartition("..")
     grown["nodes"] = f"{least}..{int(most) * 2}" if dots else int(most) * 2
     return {"update": 1}

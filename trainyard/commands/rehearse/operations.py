@@ -14,6 +14,7 @@ import psutil
 from engine.engine import Engine
 from engine.events import OperationResult
 from engine.progress import Progress
+from infra.stackfile.defaults import completed
 from rehearsal.fake import Fake
 from rehearsal.leaks import Leak
 from trainyard.commands.rehearse.project import RehearsalProject, leaks_left
@@ -99,7 +100,9 @@ class EngineOperations:
 
     def change(self) -> Mapping[str, int]:
         data = self.project.read()
-        expected = self.fake.change(data["config"]["trainyard:stack"])
+        # With defaults written out, more nodes do not also raise the queue's quota.
+        section = data["config"]["trainyard:stack"] = completed(data["config"]["trainyard:stack"]).data
+        expected = self.fake.change(section)
         self.project.rewrite(data)
         return expected
 
