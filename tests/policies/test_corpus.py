@@ -215,7 +215,7 @@ PREVENTED = {case.policy: case for case in reversed(CASES)}
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "policy",
-    [policy for policy in POLICIES if policy.level is EnforcementLevel.MANDATORY],
+    [each for each in POLICIES if each.level is EnforcementLevel.MANDATORY and not each.together_with],
     ids=lambda policy: policy.name,
 )
 def test_a_refused_resource_is_not_created_without_a_preview(engine: PolicyEngine, policy: Policy) -> None:
