@@ -17,6 +17,7 @@ from infra.clients.kubernetes.api import path_of
 from infra.common import names
 from infra.errors import ExitCode, Problem, TrainyardError
 from trainyard.jobs.key import JOB_SET_NAME, TRAIN_JOBS, WORKLOADS, JobKey
+from trainyard.jobs.messages import in_our_words
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
 from trainyard.jobs.workloads import workload_of
 
@@ -237,7 +238,7 @@ def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Se
             return JobState(end.lower(), reason=conditions[end])
     nodes = tuple(sorted(running_on))
     if workload.get("spec", {}).get("active") is False:
-        reason = _true_conditions(workload).get("Evicted", "")
+        reason = in_our_words(_true_conditions(workload).get("Evicted", ""))
         return JobState("pausing" if nodes else "paused", reason=reason, nodes=nodes)
     flavor = _flavor(workload)
     if not flavor:
@@ -276,7 +277,7 @@ def waiting_reason(workload: Mapping[str, Any]) -> str:
     """Return why the queue has not admitted a job yet."""
     for condition in workload.get("status", {}).get("conditions", ()):
         if condition["type"] == "QuotaReserved" and condition["status"] == "False":
-            return str(condition.get("message", ""))
+            return in_our_words(str(condition.get("message", "")))
     return "waiting for the queue"
 
 
