@@ -47,6 +47,16 @@ _ALSO_CALLED: Mapping[str, tuple[str, ...]] = {
 }
 """Other names of keys, common ones and those of earlier trees → our keys; a section has one of them."""
 
+_FORMER_VALUES: Mapping[object, str] = {
+    "any": "write rdma",
+    "flex-start": "write node-by-node",
+    "none": "write tcp",
+    "present": "write existing",
+    "queued": "write all-at-once",
+    "system": "write `role: system` in place of `capacity: system`",
+}
+"""Value that another word has replaced → the next step, where the value is refused."""
+
 _ALLOWED: Mapping[str, tuple[str, str]] = {
     "literal_error": ("{expected}", "choose one of these"),
     "int_type": ("a whole number", "write the number without quotes, point or unit"),
@@ -120,6 +130,8 @@ def _problem(
         written = source.texts.get(path, str(value))
         if error["type"] == "string_type" or repr(written) in allowed:
             fix = f'write it in quotes: "{written}"'
+    if error["type"] == "literal_error" and isinstance(value, str):
+        fix = _FORMER_VALUES.get(value, fix)
     if "secrets" in path and error["type"] in {"extra_forbidden", "model_type", "tuple_type"}:
         got = "a value (not shown)"  # the user may have written the secret itself here
     if error["loc"][-1:] == ("[key]",):
