@@ -22,8 +22,8 @@ REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 # fmt: off
 COMMANDS = (
     "up", "down", "preview", "bootstrap", "deploy-role", "adopt", "rehearse", "images", "price", "measure",
-    "catalog", "validate", "schema", "status", "doctor", "prepare", "submit", "search", "preempt", "env",
-    "credential",
+    "catalog", "validate", "explain", "schema", "status", "doctor", "prepare", "submit", "search", "preempt",
+    "env", "credential",
     "run", "rerun", "jobs", "queue", "login", "logs", "stacks", "bundle", "cancel", "pause", "resume",
     "shell", "forward", "access", "secret",
 )

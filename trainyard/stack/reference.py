@@ -41,7 +41,7 @@ def _table(definition: Schema) -> list[str]:
     """Return the rows of an object's keys."""
     required = set(definition.get("required", ()))
     rows = [
-        f"| `{key}` | {_type(each)} | {_default(key, each, required)} | {each.get('description', '')} |"
+        f"| `{key}` | {type_of(each)} | {default_of(key, each, required)} | {each.get('description', '')} |"
         for key, each in definition.get("properties", {}).items()
     ]
     return ["| key | value | default | meaning |", "|---|---|---|---|", *rows, ""]
@@ -82,7 +82,7 @@ def _sentence(definition: Schema) -> str:
     return " ".join(str(definition.get("description", "")).split())
 
 
-def _type(value: Schema) -> str:
+def type_of(value: Schema) -> str:
     """Return a short description of a value's type."""
     if choices := list(_alternatives(value)):
         return _choices(choices)
@@ -103,8 +103,8 @@ def _alternatives(value: Schema) -> Iterator[str]:
     constant = [value["const"]] if "const" in value else []
     yield from (f"`{each}`" for each in value.get("enum", constant))
     several = [*value.get("anyOf", ()), *value.get("oneOf", ())]
-    yield from (_type(each) for each in several if each.get("type") != "null")
-    yield from (_type(each["then"]) for each in value.get("allOf", ()))
+    yield from (type_of(each) for each in several if each.get("type") != "null")
+    yield from (type_of(each["then"]) for each in value.get("allOf", ()))
 
 
 _PLAIN = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
@@ -127,13 +127,13 @@ def _choices(names: list[str]) -> str:
 def _array(value: Schema) -> str:
     items = value.get("items") or {}
     limits = _count(value.get("minItems"), value.get("maxItems"), "entry", "entries")
-    return (f"list of {_type(items)}" if items else "list") + (f", {limits}" if limits else "")
+    return (f"list of {type_of(items)}" if items else "list") + (f", {limits}" if limits else "")
 
 
 def _object(value: Schema) -> str:
     below = value.get("additionalProperties") or next(iter(value.get("patternProperties", {}).values()), None)
     if isinstance(below, Mapping):
-        return f"name: {_type(below)}"
+        return f"name: {type_of(below)}"
     keys = value.get("properties")
     return f"mapping of {', '.join(f'`{key}`' for key in keys)}" if keys else "mapping"
 
@@ -160,7 +160,8 @@ def _count(low: int | None, high: int | None, singular: str, plural: str) -> str
     return f"at least {low} {singular if low == 1 else plural}" if low else ""
 
 
-def _default(key: str, value: Schema, required: set[str]) -> str:
+def default_of(key: str, value: Schema, required: set[str]) -> str:
+    """Return a key's default as a table's cell; empty for none."""
     if key in required:
         return "**required**"
     default = value.get("default")

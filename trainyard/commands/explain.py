@@ -1,0 +1,19 @@
+import sys
+from typing import Annotated
+
+import typer
+
+
+def explain(
+    key: Annotated[str, typer.Argument(help="Path of a key: pools, pools.nodes, target.network.nat.")],
+) -> None:
+    """Explain a key of the stack file: its type, its default, what it means, and the keys below it.
+
+    [dim]trainyard explain pools
+    trainyard explain target.network.nat[/]
+    """
+    from trainyard.stack import explain as keys
+    from trainyard.stack.schema import file_schema
+
+    for line in keys.lines(keys.find(file_schema(), key)):
+        sys.stdout.write(f"{line}\n")

@@ -1,0 +1,104 @@
+"""Finds a key of the stack file by its path (`pools.zones`) in the JSON Schema of stack files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra.errors import InputError, Problem, did_you_mean
+from infra.stackfile.source import STACK_KEY
+from trainyard.stack.reference import default_of, type_of
+
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the stack file, as one or several targets have it."""
+
+    path: str
+    type: str
+    default: str
+    meaning: str
+    targets: tuple[str, ...]
+    """Targets whose section has the key like this; empty for a key that is the same everywhere."""
+    below: tuple[tuple[str, str, str], ...]
+    """Name, type and meaning of each key below it."""
+
+
+def find(schema: Schema, path: str) -> list[Key]:
+    """Return what a path of the stack file is, once for each form that it has.
+
+    Raises:
+        InputError: no stack file has such a key.
+    """
+    top: Schema = schema["properties"]["config"]["properties"][STACK_KEY]
+    places: list[tuple[Schema, Schema, tuple[str, ...]]] = [(top, {}, ())]
+    parts = path.replace("[]", "").removeprefix(f"{STACK_KEY}.").split(".")
+    for number, part in enumerate(parts):
+        objects = [(each, (*kinds, *kind)) for of, _, kinds in places for each, kind in _objects(schema, of)]
+        found = [
+            (each["properties"][part], each, kinds)
+            for each, kinds in objects
+            if part in each.get("properties", {})
+        ]
+        if not found:
+            known = sorted({key for each, _ in objects for key in each.get("properties", {})})
+            fix = did_you_mean(part, known, f"name one of these: {', '.join(known)}" if known else "")
+            at = ".".join(parts[:number]) or "the stack file"
+            raise InputError([Problem(path, f"{part!r}", f"a key of {at}", fix)])
+        places = found
+    forms: dict[Key, list[str]] = {}
+    for value, parent, kinds in places:
+        form = _described(schema, ".".join(parts), parts[-1], value, parent)
+        forms.setdefault(form, []).extend(kinds)
+    return [Key(**{**vars(form), "targets": tuple(dict.fromkeys(kinds))}) for form, kinds in forms.items()]
+
+
+def _described(schema: Schema, path: str, name: str, value: Schema, parent: Schema) -> Key:
+    required = set(parent.get("required", ()))
+    below = [
+        (key, type_of(each), str(each.get("description", "")))
+        for of, _ in _objects(schema, value)
+        for key, each in of.get("properties", {}).items()
+    ]
+    default = default_of(name, value, required).replace("**", "").replace("`", "")
+    meaning = str(value.get("description", ""))
+    return Key(path, type_of(value), default, meaning, (), tuple(dict.fromkeys(below)))
+
+
+def _objects(schema: Schema, value: Schema) -> Iterator[tuple[Schema, tuple[str, ...]]]:
+    """Yield the objects that a value may be, or has in a list, each with the target that it is of."""
+    if "$ref" in value:
+        name = value["$ref"].rpartition("/")[2]
+        yield from _objects(schema, schema["$defs"][name])
+    elif "allOf" in value:
+        for each in value["allOf"]:
+            kind = each["if"]["properties"]["kind"]["const"]
+            yield from ((of, (kind,)) for of, _ in _objects(schema, each["then"]))
+    elif several := [*value.get("anyOf", ()), *value.get("oneOf", ())]:
+        for each in several:
+            yield from _objects(schema, each)
+    elif "items" in value:
+        yield from _objects(schema, value["items"])
+    elif "properties" in value:
+        yield value, ()
+
+
+def lines(keys: Sequence[Key]) -> Iterator[str]:
+    """Write keys as text: one block for each form."""
+    for index, key in enumerate(keys):
+        if index:
+            yield ""
+        where = f"   (kind: {', '.join(key.targets)})" if key.targets else ""
+        yield f"{key.path}{where}"
+        yield f"  type     {re.sub(r'`|[(]#[a-z]+[)]|[][]', '', key.type)}"
+        if key.default:
+            yield f"  default  {key.default}"
+        yield f"  {key.meaning}"
+        if key.below:
+            width = max(len(name) for name, _, _ in key.below)
+            yield "  keys"
+            yield from (f"    {name:<{width}}  {meaning}" for name, _, meaning in key.below)
