@@ -186,7 +186,7 @@ def on_fabric(stack: LocalStack) -> Iterator[LocalStack]:
     """The runtimes of a pool with InfiniBand on nodes that have none, and jobs on them."""
     [check] = with_fabric(CONTAINER, FABRIC)["containers"]
     for framework in ("torch", "mpi"):
-        runtime = stack.get("clustertrainingruntime", f"{framework}-none")
+        runtime = stack.get("clustertrainingruntime", f"{framework}-tcp")
         runtime["metadata"] = {"name": f"{framework}-{FABRIC}", "labels": runtime["metadata"]["labels"]}
         for replicated in runtime["spec"]["template"]["spec"]["replicatedJobs"]:
             [container] = replicated["template"]["spec"]["template"]["spec"]["containers"]

@@ -379,7 +379,7 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(
     assert "kind: TrainJob" in message and "where  2 × 1 GPUs by queue gpu, runtime torch-tcp" in message
     assert "when   now to " in message and "price  spot: no machine is bought for it" in message
     assert "tried" not in member("jobs")
-    with pytest.raises(InputError, match=r"spot of gpu \(2 simulated, 1 on a node, none, spot\)"):
+    with pytest.raises(InputError, match=r"spot of gpu \(2 simulated, 1 on a node, tcp, spot\)"):
         member("run", "--gpus", "8", "--dry-run", "--", "python", "train.py")
 
 
