@@ -63,8 +63,7 @@ def trial(pattern: JobSpec, search: Search, run: str, number: int, stack: Stack)
         f"--set={override}" for override in [f"run_dir={_folder(pattern, run)}", *_overrides(pattern, stack)]
     ]
     trainer = body["spec"]["trainer"]
-    # The former name of trainyard_train.tune: a stack may pin an image that has only this one.
-    trainer["command"] = ["python3", "-m", "training.tune"]
+    trainer["command"] = ["python3", "-m", "trainyard_train.tune"]
     trainer["args"] = [inside.model_dump_json(), f"--one={body['metadata']['name']}", *settings]
     return body
 

@@ -1,4 +1,4 @@
-"""`python -m training checkpoint`: lists, verifies, compares and exports the checkpoints of a run."""
+"""`python -m trainyard_train checkpoint`: lists, verifies, compares and exports the checkpoints of a run."""
 
 import errno
 import os

@@ -23,6 +23,7 @@ from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.share import share_of
 from trainyard.jobs.key import ORIGIN
 from trainyard.jobs.search import LABEL, submit_search, trial
+from trainyard_train import tune
 from trainyard_train.tune import read_search
 
 JOB = JobSpec(
@@ -108,7 +109,7 @@ def test_each_trial_is_a_job_of_one_process_in_the_teams_queue(
         assert body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
         trainer = body["spec"]["trainer"]
         assert (trainer["numNodes"], trainer["numProcPerNode"]) == (1, 1)
-        assert trainer["command"] == ["python3", "-m", "training.tune"]
+        assert trainer["command"] == ["python3", "-m", tune.__name__]
         assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
     assert len({body["metadata"]["labels"][LABEL] for body in bodies}) == 1
     output = sent.console.file.getvalue()
