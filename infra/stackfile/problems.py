@@ -17,45 +17,44 @@ from infra.stackfile.base import Time
 from infra.stackfile.scalars import time_of
 from infra.stackfile.source import KeyPath, SpecSource
 
-_ALSO_CALLED: Mapping[str, tuple[str, ...]] = {
-    "cmd": ("command",),
-    "accelerators_per_node": ("gpus",),
-    "capacity_gib": ("capacity",),
-    "capacity_tib": ("capacity",),
-    "claimed_gib": ("claimed",),
-    "environment": ("env",),
-    "grace_seconds": ("grace",),
-    "hold_on_failure_minutes": ("hold_on_failure",),
-    "hub": ("manager",),
-    "legacy_v1": ("training_operator",),
-    "legacy_v1_kinds": ("training_operator",),
-    "lifetime_seconds": ("lifetime",),
-    "local_nvme_gib": ("local_nvme",),
-    "max_run_hours": ("max_run",),
-    "memory_gib": ("memory",),
-    "min_nodes": ("nodes",),
-    "notice_seconds": ("notice",),
-    "num_nodes": ("nodes",),
-    "pods_ready_minutes": ("pods_ready",),
-    "pods_recovery_minutes": ("pods_recovery",),
-    "processes_per_node": ("ranks_per_node",),
-    "provider": ("target",),
-    "scratch_gib": ("scratch",),
-    "shared_memory_gib": ("shared_memory",),
-    "size_gib": ("size",),
-    "time_limit_minutes": ("time_limit",),
+_ALSO_CALLED: Mapping[str, str] = {
+    "cmd": "command",
+    "accelerators_per_node": "gpus",
+    "capacity_gib": "capacity",
+    "capacity_tib": "capacity",
+    "claimed_gib": "claimed",
+    "environment": "env",
+    "grace_seconds": "grace",
+    "hold_on_failure_minutes": "hold_on_failure",
+    "hub": "manager",
+    "legacy_v1": "training_operator",
+    "legacy_v1_kinds": "training_operator",
+    "lifetime_seconds": "lifetime",
+    "local_nvme_gib": "local_nvme",
+    "max_run_hours": "max_run",
+    "memory_gib": "memory",
+    "min_nodes": "nodes",
+    "notice_seconds": "notice",
+    "num_nodes": "nodes",
+    "pods_ready_minutes": "pods_ready",
+    "pods_recovery_minutes": "pods_recovery",
+    "processes_per_node": "ranks_per_node",
+    "provider": "target",
+    "scratch_gib": "scratch",
+    "shared_memory_gib": "shared_memory",
+    "size_gib": "size",
+    "time_limit_minutes": "time_limit",
 }
-"""Other names of keys, common ones and those of earlier trees → our keys; a section has one of them."""
+"""Other names of keys, common ones and those of earlier trees → our keys."""
 
-_FORMER_VALUES: Mapping[object, str] = {
-    "any": "write rdma",
-    "flex-start": "write node-by-node",
-    "none": "write tcp",
-    "present": "write existing",
-    "queued": "write all-at-once",
-    "system": "write `role: system` in place of `capacity: system`",
+_FORMER_VALUES: Mapping[str, str] = {
+    "any": "rdma",
+    "flex-start": "node-by-node",
+    "none": "tcp",
+    "present": "existing",
+    "queued": "all-at-once",
 }
-"""Value that another word has replaced → the next step, where the value is refused."""
+"""Value that another word has replaced → that word, the next step where it is allowed."""
 
 _ALLOWED: Mapping[str, tuple[str, str]] = {
     "literal_error": ("{expected}", "choose one of these"),
@@ -131,12 +130,20 @@ def _problem(
         if error["type"] == "string_type" or repr(written) in allowed:
             fix = f'write it in quotes: "{written}"'
     if error["type"] == "literal_error" and isinstance(value, str):
-        fix = _FORMER_VALUES.get(value, fix)
+        fix = _instead_of(value, path, allowed) or fix
     if "secrets" in path and error["type"] in {"extra_forbidden", "model_type", "tuple_type"}:
         got = "a value (not shown)"  # the user may have written the secret itself here
     if error["loc"][-1:] == ("[key]",):
         got = f"the key {path[-1]!r}"
     return Problem(source.show(path), got, allowed, fix, source.location(path))
+
+
+def _instead_of(value: str, path: KeyPath, allowed: str) -> str:
+    """Return what to write for a word that another one has replaced; empty for other words."""
+    if path[-1:] == ("capacity",) and value == "system":
+        return "write `role: system` in place of `capacity: system`"
+    word = _FORMER_VALUES.get(value)
+    return f"write {word}" if word and repr(word) in allowed else ""
 
 
 def _explain(
@@ -176,12 +183,12 @@ def _as_list(command: object) -> str:
 
 
 def _means(written: str, key: str) -> bool:
-    return key in _ALSO_CALLED.get(written, ()) or bool(nearest(key, [written]))
+    return _ALSO_CALLED.get(written) == key or bool(nearest(key, [written]))
 
 
 def _unknown_key(key: str, fields: Mapping[str, FieldInfo]) -> tuple[str, str]:
-    meant = next((each for each in _ALSO_CALLED.get(key, ()) if each in fields), key)
-    fix = did_you_mean(meant, fields, "remove the key")
+    meant = _ALSO_CALLED.get(key, key)
+    fix = did_you_mean(meant if meant in fields else key, fields, "remove the key")
     return "the keys " + ", ".join(fields), fix
 
 

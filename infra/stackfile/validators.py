@@ -60,6 +60,10 @@ def one_system_pool(pools: Pools) -> Iterator[Finding]:
     if num_system != 1:
         fix = "give one pool `role: system`" if not num_system else "keep one system pool, with more nodes"
         yield ("pools",), f"{num_system} system pools", "one pool with role: system", fix
+    for index, pool in enumerate(pools):
+        if pool.is_system and pool.capacity != "on-demand":
+            allowed = "on-demand: the operators' nodes are permanent"
+            yield ("pools", index, "capacity"), repr(pool.capacity), allowed, "remove `capacity:`"
 
 
 def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
@@ -69,7 +73,7 @@ def job_pools_have_accelerators(pools: Pools) -> Iterator[Finding]:
     """
     for index, pool in enumerate(pools):
         if pool.is_system and pool.accelerator:
-            fix = "move the accelerators to a pool of another capacity"
+            fix = "move the accelerators to another pool"
             yield ("pools", index, "accelerator"), repr(pool.accelerator.model), "none on a system pool", fix
         if not pool.is_system and not pool.accelerator and not pool.machine:
             allowed = f"accelerator: {{model: ..., count: ...}} on a {pool.label} pool"
@@ -277,7 +281,7 @@ def job_nodes_fit_a_flavor(
 def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Iterator[Finding]:
     """Trainer creates JobSets, and jobs are admitted by Kueue."""
     if operators.trainer != "off" and operators.jobset == "off":
-        yield ("operators", "jobset"), "'off'", "install or present: Trainer creates JobSets", "install it"
+        yield ("operators", "jobset"), "'off'", "install or existing: Trainer creates JobSets", "install it"
     if job and operators.trainer == "off":
         yield ("operators", "trainer"), "'off'", "install or existing: the job is a TrainJob", "install it"
     if job and operators.kueue == "off":
@@ -286,12 +290,12 @@ def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Ite
 
 def kueue_timeouts_need_an_installed_kueue(operators: OperatorsSpec) -> Iterator[Finding]:
     """Timeouts have no effect without a Kueue that the stack installs."""
-    for key in ("pods_ready", "pods_recovery"):
-        minutes = getattr(operators, f"{key}_minutes")
+    for field in ("pods_ready_minutes", "pods_recovery_minutes"):
+        minutes = getattr(operators, field)
         if minutes and operators.kueue != "install":
             allowed = f"nothing, with kueue: {operators.kueue}"
             fix = "leave it out, and set waitForPodsReady in the configuration of the existing Kueue"
-            yield ("operators", key), f"{minutes}m", allowed, fix
+            yield ("operators", operators.key_of(field)), f"{minutes}m", allowed, fix
 
 
 def runtime_grace_fits_its_pools(

@@ -259,6 +259,13 @@ def test_a_problem_found_while_resources_are_declared_is_at_its_property_too() -
         asyncio.run(_awaited(kind.read({"stack": {}}, RUN)(pulumi.ResourceOptions())))
 
 
+def test_a_cluster_without_a_name_has_the_stacks() -> None:
+    stack = {key: value for key, value in shipped("local").items() if key != "name"}
+    with pytest.raises(InputError) as error:
+        COMPONENTS[f"{MODULE}Cluster"].read({"stack": {**stack, "pools": []}}, RUN)
+    assert "stack.name" not in {each.path for each in error.value.problems}
+
+
 def test_every_problem_reaches_the_engine_at_its_property() -> None:
     with pytest.raises(InputError) as error:
         COMPONENTS[f"{MODULE}Cluster"].read({"stack": {**shipped("local"), "name": 3, "pools": []}}, RUN)

@@ -120,7 +120,7 @@ class Component(pulumi.ComponentResource):
 
 
 def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
-    stack: Stack = parse(inputs[source.key], source)
+    stack: Stack = parse(inputs[source.key], source, run.name)
     check_stack(stack, run)
     warn_or_refuse_host(stack, must_fit=not run.dry_run)
     artifacts = provide(stack, pulumi.log.info, is_preview=run.dry_run)

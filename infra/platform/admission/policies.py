@@ -330,7 +330,7 @@ def _validation(expression: str, rule: AdmissionRule, lists: Mapping[str, Sequen
     """Return a validation with the default reason, Invalid (422); `lists` are those of the stack.
 
     The Kubernetes provider takes Forbidden for missing rights and shows no such refusal in a preview
-    (pulumi-kubernetes, target.go, Create).
+    (pulumi-kubernetes, provider.go, Create).
     """
 
     def value_of(named: re.Match[str]) -> str:

@@ -78,6 +78,11 @@ def test_a_former_value_is_refused_with_the_new_one(path: str, word: tuple[str, 
     assert new in refused(parse, changed(shipped("local"), {path: value}))[path]
 
 
+def test_a_former_value_says_nothing_of_a_key_that_never_had_it() -> None:
+    none = refused(parse, changed(shipped("aws"), {"pools[1].placement": "none", "operators.kueue": "any"}))
+    assert none["pools[1].placement"] == none["operators.kueue"] == "choose one of these"
+
+
 def test_sizes_and_times_without_a_unit_are_refused_with_one() -> None:
     assert refused(parse_job, JOB | {"memory": 64, "time_limit": 90}) == {
         "memory": "write its unit, such as 64Gi",

@@ -195,7 +195,7 @@ def infiniband_is_described_where_it_is(target: OnpremSpec, pools: Pools) -> Ite
         yield path, "NICs that no pool uses", "a pool with an ib-… or roce-… fabric", fix
     if target.infiniband is not None and target.network_operator == "existing":
         fix = "remove the section: the operator has a single NicClusterPolicy, of whoever installed it"
-        yield path, "NICs for an existing operator", "nothing (network_operator: present)", fix
+        yield path, "NICs for an existing operator", "nothing (network_operator: existing)", fix
 
 
 def pools_of_addresses_exist(target: OnpremSpec) -> Iterator[Finding]:
