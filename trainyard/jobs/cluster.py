@@ -13,17 +13,11 @@ from infra.clients.kubernetes import ApiError, Object
 from infra.clients.kubernetes.api import Kind, Query, path_of
 from infra.common import names
 from infra.errors import InputError, Problem
-from trainyard.jobs.key import JOB_SET_NAME, WORKLOADS, JobKey
+from trainyard.jobs.key import CLUSTER_QUEUES, FLAVORS, JOB_SET_NAME, WORKLOADS, JobKey
 from trainyard.jobs.state import Jobs
 from trainyard.jobs.workloads import workload_of
 from trainyard.stack.session import Session
 
-JOB_SETS: Kind = ("jobset.x-k8s.io", "v1alpha2", "jobsets")
-LOCAL_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "localqueues")
-FLAVORS: Kind = ("kueue.x-k8s.io", "v1beta2", "resourceflavors")
-PRIORITIES: Kind = ("kueue.x-k8s.io", "v1beta2", "workloadpriorityclasses")
-RUNTIMES: Kind = ("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes")
-CLUSTER_QUEUES: Kind = ("kueue.x-k8s.io", "v1beta2", "clusterqueues")
 _INVISIBLE = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
 
 

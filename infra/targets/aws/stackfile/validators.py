@@ -274,7 +274,7 @@ def only_hourly_capacity_is_autoscaled(target: AwsSpec, pools: Pools) -> Iterato
         if not pool.is_autoscaled:
             continue
         allowed = "on-demand pools, and spot pools without accelerators"
-        if pool.is_system or pool.capacity == "reserved":
+        if pool.label in ("system", "reserved"):
             fix = "write one number: the size of this pool is fixed"
             yield path, f"a range on a {pool.label} pool", allowed, fix
         if pool.is_spot and pool.accelerator:

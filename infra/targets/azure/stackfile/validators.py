@@ -213,7 +213,7 @@ def queued_pools_are_autoscaled(target: AzureSpec, pools: Pools) -> Iterator[Fin
             yield ("pools", index, "max_run"), f"{pool.max_run_hours}h", "nothing (kind: azure)", fix
         path: KeyPath = ("pools", index, "provisioning")
         got = f"{pool.provisioning} on a {pool.label} pool"
-        if pool.provisioning and (pool.is_system or pool.capacity == "reserved"):
+        if pool.provisioning and pool.label in ("system", "reserved"):
             allowed = (
                 "on-demand or spot: operators need permanent nodes, and an idle reservation costs the same"
             )

@@ -104,7 +104,7 @@ def provisioning_suits_the_pool(target: CoreweaveSpec, pools: Pools) -> Iterator
             allowed = "node-by-node: CKS cannot provision all nodes of a job at once"
             fix = "remove it if a queue counts the nodes, else write node-by-node"
             yield path, "'all-at-once'", allowed, fix
-        elif pool.provisioning and (pool.is_system or pool.capacity == "reserved"):
+        elif pool.provisioning and pool.label in ("system", "reserved"):
             got = f"{pool.provisioning} on a {pool.label} pool"
             allowed = (
                 "on-demand or spot: operators need permanent nodes, and an idle reservation costs the same"
