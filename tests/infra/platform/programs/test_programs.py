@@ -127,6 +127,8 @@ def test_only_ranks_are_terminated_and_awaited(monkeypatch: pytest.MonkeyPatch) 
         assert [rank.wait(TIMEOUT_SECONDS) for rank in ranks] == [-signal.SIGTERM, 0]
         assert other.poll() is None
     finally:
+        with suppress(ProcessLookupError):  # it has the pipes of its parent, which are read to their end
+            os.kill(int(grandchild), signal.SIGKILL)
         for each in (*ranks, other):
             each.kill()
             each.communicate()
