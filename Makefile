@@ -78,7 +78,7 @@ peers: prepared ## Others' programs, for tests and benchmarks
 	@$(call aside,peers,--no-build-isolation --no-deps -r requirements/peers.txt)
 
 nfs: prepared ## An NFS server and client, and an image builder, for the tests (Debian packages; root)
-	@$(BIN)/trainyard prepare --tests
+	@$(BIN)/trainyard local prepare --tests
 
 guides: prepared clis ## The AWS command line, for the tests of the guides
 	@$(BIN)/python -m tests.e2e.guide README.md $(wildcard $(patsubst infra/targets/%/target.py,docs/%.md,$(wildcard infra/targets/*/target.py))) templates/*/README.md
@@ -132,5 +132,5 @@ venv-dev:
 
 # The tests need what `up` needs, and import PyTorch from the jobs' training environment.
 prepared: venv-dev
-	@$(BIN)/trainyard prepare
+	@$(BIN)/trainyard local prepare
 	@echo "$(CURDIR)/.trainyard/training-env" > "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/training-env.pth"

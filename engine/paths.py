@@ -53,6 +53,15 @@ class Paths:
         """The folder of `Pulumi.<stack>.yaml`: of the clone, or of the project that is worked in."""
         return self.stacks_folder or (Path.cwd() if self.is_installed else self.repository) / "stacks"
 
+    def stack_names(self) -> list[str]:
+        """Names of the stack files."""
+        return [path.name.split(".")[1] for path in sorted(self.stacks.glob("Pulumi.*.yaml"))]
+
+    def usual_stack(self) -> str:
+        """The stack that a command means which names none: the only one, else the embedded cluster's."""
+        names = self.stack_names()
+        return names[0] if len(names) == 1 else "local"
+
     def stack_file(self, stack: str) -> Path:
         """Path of the stack file, which the user writes and Trainyard only reads."""
         return self.stacks / f"Pulumi.{stack}.yaml"

@@ -6,7 +6,7 @@ from typing import get_args
 
 import catalog
 from infra.common.artifacts import ROOT
-from trainyard.commands.preempt import preempt
+from trainyard.commands.local.preempt import preempt
 from trainyard_train.config import TrainConfig
 from trainyard_train.elasticity.instance_metadata import metadata_of
 

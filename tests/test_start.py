@@ -31,7 +31,7 @@ def start(project: Path, *command: str) -> subprocess.Popen[str]:
 
 
 def test_the_command_runs_where_a_project_has_packages_of_our_names(project: Path) -> None:
-    command = start(project, f"{sys.prefix}/bin/trainyard", "catalog", "--accelerator", "h200")
+    command = start(project, f"{sys.prefix}/bin/trainyard", "catalog", "machines", "--accelerator", "h200")
     output, errors = command.communicate()
     assert command.returncode == 0, errors
     assert "gd-8xh200ib-i128" in output

@@ -16,9 +16,17 @@ if _is_expected:
 
 def main() -> None:
     """Run the command line, which handles Ctrl-C by itself."""
+    words = sys.argv[1:]
+    if (
+        words in ([], ["--help"]) and "_TRAINYARD_COMPLETE" not in os.environ
+    ):  # which a shell sets to complete
+        from trainyard.screen import show
+
+        show(words)
+        return
     from trainyard import cli
 
-    app = cli.app_of(sys.argv[1:])
+    app = cli.app_of(words)
     if _is_expected:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cli.main(app)

@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,31 +20,31 @@ if TYPE_CHECKING:
 REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 """The kernel's errors for a folder that is not writable, or full."""
 
-# fmt: off
 COMMANDS = (
-    "up", "down", "preview", "bootstrap", "deploy-role", "adopt", "rehearse", "images", "price", "measure",
-    "catalog", "validate", "explain", "schema", "status", "doctor", "prepare", "submit", "search", "preempt",
-    "env", "credential",
-    "run", "rerun", "jobs", "queue", "login", "logs", "stacks", "bundle", "cancel", "pause", "resume",
-    "shell", "forward", "access", "secret",
-)
-# fmt: on
-"""All commands: `trainyard.commands` has a module for each, with the function of its name, or the `app` of a
-group of commands.
-"""
-_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "run", "jobs", "logs", "shell", "pause", "resume", "cancel", "preview", "up", "down", "status", "cost",
+    "doctor", "explain", "submit", "measure", "credential",
+)  # fmt: skip
+"""The commands beside the groups; `trainyard/screen.py` shows those that are not hidden."""
+GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "job": ("More of a job.", ("rerun", "search", "forward", "traces", "bundle", "queue")),
+    "stack": (
+        "The stack file, and what a stack needs around it.",
+        ("validate", "rehearse", "images", "import", "env", "state-bucket", "deploy-role"),
+    ),
+    "team": ("The access and the secrets of a team.", ("login", "access", "secret")),
+    "catalog": (
+        "What stack files can name. Filters are combined.",
+        ("machines", "regions", "fabrics", "prices"),
+    ),
+    "local": ("The embedded cluster of this host.", ("prepare", "preempt")),
+}
+"""Group → its help and its commands."""
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "credential": {"hidden": True},
     "shell": {"context_settings": {"ignore_unknown_options": True}},
+    "measure": {"hidden": True},
+    "submit": {"hidden": True},
 }
-_HELP = (
-    "GPU training clusters from one stack file.\n\n"
-    "A stack is [bold]stacks/Pulumi.NAME.yaml[/]. `trainyard up` creates its cluster and runs its training"
-    " job; `trainyard down` deletes the cluster and retains the checkpoints."
-)
-_EPILOG = (
-    "Exit codes: 0 done · 1 started and failed · 2 wrong input, nothing started · 3 the host lacks"
-    " something, nothing started · 4 the job failed · 130 interrupted, run again to continue."
-)
 
 
 def _unwrap_help(of: typer.Typer) -> None:
@@ -66,21 +67,38 @@ def app_of(words: Sequence[str] = ()) -> typer.Typer:
 
     Where the first word names none (an option, nothing), it has all commands.
     """
-    named = [word for word in words[:1] if word in COMMANDS]
+    named = [word for word in words[:1] if word in (*COMMANDS, *GROUPS)]
     # Without options of its own: typer imports pydantic to read one, before the command can begin.
-    own: dict[str, Any] = {"add_completion": False, "add_help_option": False}
-    whole: dict[str, Any] = {"name": "trainyard", "no_args_is_help": True, "help": _HELP, "epilog": _EPILOG}
-    app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, **(own if named else whole))
-    for name in named or COMMANDS:
-        module = import_module(f"trainyard.commands.{name.replace('-', '_')}")
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
+    own: dict[str, Any] = {"add_completion": False, "add_help_option": False} if named else {}
+    app = typer.Typer(name="trainyard", rich_markup_mode="rich", pretty_exceptions_enable=False, **own)
+    for name in named or (*COMMANDS, *GROUPS):
+        if name in GROUPS:
+            app.add_typer(_group_of(name, words[1:]), name=name)
         else:
-            app.command(name, **_SETTINGS.get(name, {}))(getattr(module, name.replace("-", "_")))
-    if named:
-        app.callback()(lambda: None)  # a Typer of one command without a callback takes no command's name
+            _add(app, name)
+    app.callback()(lambda: None)  # a Typer of one command without a callback takes no command's name
     _unwrap_help(app)
     return app
+
+
+def _group_of(name: str, words: Sequence[str]) -> typer.Typer:
+    """Return a group with only the command that is named, or all of them."""
+    about, members = GROUPS[name]
+    named = [word for word in words[:1] if word in members]
+    app = typer.Typer(no_args_is_help=not named, help=about, add_help_option=not named)
+    for member in named or members:
+        _add(app, member, name)
+    return app
+
+
+def _add(app: typer.Typer, name: str, *folder: str) -> None:
+    """Add what a module of `trainyard.commands` has: a function of its name, or the `app` of a group."""
+    own = f"{name.replace('-', '_')}{'_' * iskeyword(name)}"
+    module = import_module(".".join(("trainyard.commands", *folder, own)))
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name)
+    else:
+        app.command(name, **SETTINGS.get(name, {}))(getattr(module, own))
 
 
 def main(app: Callable[..., Any]) -> None:

@@ -22,6 +22,17 @@ class ReportForm(StrEnum):
     MARKDOWN = "markdown"
 
 
+class SchemaForm(StrEnum):
+    """What is printed of the stack files' schema."""
+
+    JSON = "json"
+    """JSON Schema, for editors."""
+    MARKDOWN = "markdown"
+    """The reference page."""
+    PACKAGE = "package"
+    """The schema of the component package."""
+
+
 class CatalogPart(StrEnum):
     """Part of the catalogue that can be listed."""
 

@@ -142,7 +142,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         """Write the SDK of a package from its schema (`pulumi package add`)."""
         program = shutil.which(CODEGEN)
         if program is None:
-            got = f"no {CODEGEN} on PATH: run `trainyard prepare --package`"
+            got = f"no {CODEGEN} on PATH: run `trainyard local prepare --package`"
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, got)
         command = [program, "python", request.loader_target, request.directory]
         written = subprocess.run(

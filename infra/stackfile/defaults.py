@@ -1,5 +1,5 @@
 """Fills in what a stack file leaves out, from its own name, its pools and its target: name, queues, quotas,
-queues of teams, and storage. Each default has an origin, which `trainyard validate --expand` prints.
+queues of teams, and storage. Each default has an origin, which `trainyard stack validate --expand` prints.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ Reference = Annotated[
     matching(
         "image_reference",
         r"[a-z0-9][^\s@]*",
-        "an image by its tag, as `trainyard images` lists it",
-        "let `trainyard images --lock` write it",
+        "an image by its tag, as `trainyard stack images` lists it",
+        "let `trainyard stack images --lock` write it",
     ),
 ]
 Digest = Annotated[
@@ -23,7 +23,7 @@ Digest = Annotated[
         "image_digest",
         r"sha256:[0-9a-f]{64}",
         "sha256: and 64 hex digits",
-        "let `trainyard images --lock` write it",
+        "let `trainyard stack images --lock` write it",
     ),
 ]
 
@@ -42,7 +42,7 @@ class ImagesSpec(Spec):
     """Digests that pin the images which charts and manifests name by tag."""
 
     digests: dict[Reference, Digest] = Field(
-        default={}, description="image reference to digest, as `trainyard images --lock` writes them"
+        default={}, description="image reference to digest, as `trainyard stack images --lock` writes them"
     )
 
     def pinned(self, reference: str) -> str:

@@ -184,7 +184,7 @@ class EmbeddedCluster:
         site = self._site()
         machine = site.node(self._declared(node).name)
         if not machine.is_running():
-            fix = f"restore it first: `trainyard preempt {node} --return`"
+            fix = f"restore it first: `trainyard local preempt {node} --return`"
             raise InputError([Problem(f"node {node}", "not running", "a running node", fix)])
 
         def kill() -> None:
@@ -215,7 +215,10 @@ class EmbeddedCluster:
         """
         with self._lock(NODE_LOCK_SECONDS):
             if site.node(node).is_running():
-                got, fix = "started again while it was preempted", f"run `trainyard preempt {node}` again"
+                got, fix = (
+                    "started again while it was preempted",
+                    f"run `trainyard local preempt {node}` again",
+                )
                 raise TrainyardError([Problem(f"node {node}", got, "off until it is deleted", fix)])
             yield
             site.remove_node(node)

@@ -1,5 +1,5 @@
 """Fake Azure subscription: returns IDs, outputs and credentials as Azure does, and answers the requests of
-`trainyard adopt`.
+`trainyard stack import`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class AzureAnswers:
 
 
 def _answered(stored: StoredResource) -> dict[str, Any]:
-    """Return a resource as the API does, limited to the fields that `trainyard adopt` reads."""
+    """Return a resource as the API does, limited to the fields that `trainyard stack import` reads."""
     tags = stored.outputs.get("tags") or {}
     name = stored.id.rpartition("/")[2]
     return {"id": stored.id, "name": name, "tags": tags, "properties": dict(stored.outputs)}

@@ -1,5 +1,5 @@
 """Fake Google Cloud project: validates inputs, returns IDs and outputs as Google Cloud does, and answers the
-requests of `trainyard adopt`.
+requests of `trainyard stack import`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ set -euo pipefail
 : "${TRAINYARD_STACKS:?the folder of the stack files}"
 : "${TRAINYARD_ORGANISATION:?the organisation file, such as $TRAINYARD/templates/pipelines/organisation.json}"
 backend=$PULUMI_BACKEND_URL
-environment=$("$TRAINYARD/.venv/bin/trainyard" env --stack "$STACK")
+environment=$("$TRAINYARD/.venv/bin/trainyard" stack env -s "$STACK")
 eval "$environment"
 export PULUMI_BACKEND_URL=$backend PYTHONSAFEPATH=1 TRAINYARD TRAINYARD_STACKS
 export PATH="$TRAINYARD/templates/pipelines/bin:$PATH" # programs that kubeconfigs execute

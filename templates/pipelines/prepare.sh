@@ -18,5 +18,5 @@ if [ "${1:-}" = check ]; then
 fi
 
 make -C "$TRAINYARD" venv clis
-"$TRAINYARD/.venv/bin/trainyard" prepare --stack "$STACK" --package
+"$TRAINYARD/.venv/bin/trainyard" local prepare -s "$STACK" --package
 printf '%s\n' "$for_what" > "$file"

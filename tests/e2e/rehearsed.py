@@ -1,4 +1,4 @@
-"""`trainyard rehearse`, run as a user runs it, without credentials."""
+"""`trainyard stack rehearse`, run as a user runs it, without credentials."""
 
 import json
 import os
@@ -26,11 +26,11 @@ def plain_environment(folder: Path) -> dict[str, str]:
     return {**inherited, "TRAINYARD_STATE": str(folder / "state")}
 
 
-def rehearse(folder: Path, *arguments: str, stacks: Path | None = None, code: int = 0) -> Any:
+def rehearse(folder: Path, stack: str, *arguments: str, stacks: Path | None = None, code: int = 0) -> Any:
     """Run the command; return its report, or its error output if `code` is not 0."""
     own = {"TRAINYARD_STACKS": str(stacks)} if stacks else {}
     ended = capture(
-        [ROOT / ".venv/bin/trainyard", "rehearse", "-o", "json", *arguments],
+        [ROOT / ".venv/bin/trainyard", "stack", "rehearse", "-s", stack, "-o", "json", *arguments],
         env={**plain_environment(folder), **own},
         timeout=1500,
     )

@@ -200,8 +200,8 @@ class LocalStack:
         return self.start(*words).end(code)
 
     def by_hand(self, script: str) -> CommandResult:
-        """Run a shell script in the environment that `trainyard env` prints."""
-        prelude = f'eval "$({Path(sys.prefix)}/bin/trainyard env)"'
+        """Run a shell script in the environment that `trainyard stack env` prints."""
+        prelude = f'eval "$({Path(sys.prefix)}/bin/trainyard stack env)"'
         command = ["bash", "-euc", f"{prelude}\n{script}"]
         done = capture(command, env=self.environment, cwd=REPOSITORY)
         message = CommandResult(done.returncode, done.stdout, done.stderr)

@@ -64,7 +64,7 @@ print(json.dumps({"lacks": lacks, "unused": sorted(base - set(map(plain, used)))
 
 NEED_THE_ENGINE = (
     "trainyard.stack.deploy_role.", "trainyard.stack.doctor.", "trainyard.stack.exports.",
-    "trainyard.commands.rehearse.", "trainyard.component.", "trainyard.images.images.",
+    "trainyard.commands.stack.rehearse.", "trainyard.component.", "trainyard.images.images.",
     "trainyard.images.lock.", "trainyard.stack.find.", "trainyard.stack.preview.", "trainyard.stack.schema.",
 )  # fmt: skip
 """Modules that import packages of the extra `local`."""
@@ -219,7 +219,7 @@ def test_training_without_an_extra_names_it(
 
 
 def test_a_command_without_its_extra_names_it(environments: dict[str, Path]) -> None:
-    command = (environments["trainyard"] / "bin/trainyard", "deploy-role", "-s", "aws")
+    command = (environments["trainyard"] / "bin/trainyard", "stack", "deploy-role", "-s", "aws")
     refused = capture(command, cwd=ROOT)
     assert refused.returncode == ExitCode.HOST
     path, got, allowed, fix = refused.stderr.splitlines()[1:]
@@ -260,11 +260,11 @@ def test_commands_without_requests_work_without_a_clone(tool: InstalledCommand) 
     helped = tool.run("trainyard", "--help")
     assert helped.returncode == 0 and "Usage: trainyard" in helped.stdout
     commands = [
-        *(["validate", "--stack", stack] for stack in STACKS),
-        *(["price", stack] for stack in STACKS if stack != "hybrid"),
-        ["catalog", "--accelerator", "h200"],
-        ["schema"],
-        ["schema", "--package"],
+        *(["stack", "validate", "--stack", stack] for stack in STACKS),
+        *(["cost", "-s", stack] for stack in STACKS if stack != "hybrid"),
+        ["catalog", "machines", "--accelerator", "h200"],
+        ["stack", "validate", "--schema", "json"],
+        ["stack", "validate", "--schema", "package"],
     ]
     ran = tool.run(str(tool.environment / "bin/python"), "-P", "-c", ALL, given=json.dumps(commands))
     assert ran.returncode == 0, ran.stderr

@@ -56,7 +56,7 @@ def test_a_preempted_job_has_time_to_save_and_ends_with_the_same_weights(
         submitted = stack.start("submit")
         submitted.wait_for(lambda: run.step > 0, "a step")
         assert graces(stack, "noticed") == {300}
-        notice = stack.start("preempt", "spot-1", "--notice", "120")
+        notice = stack.start("local", "preempt", "spot-1", "--notice", "120")
         output = submitted.end(0)
     cut_short(stack, notice, "spot-1")
     [saved] = [line for line in run.lines if line["event"] == "checkpoint" and line["reason"] == "notice"]
@@ -73,8 +73,8 @@ def cut_short(stack: LocalStack, notice: Running, node: str) -> None:
     """Take a node before its notice is over, and bring it back: nothing is left on it that would need it."""
     notice.signal(signal.SIGTERM)
     if notice.end().code:
-        stack.trainyard("preempt", node, "--notice", "1")
-    stack.trainyard("preempt", node, "--return")
+        stack.trainyard("local", "preempt", node, "--notice", "1")
+    stack.trainyard("local", "preempt", node, "--return")
 
 
 def graces(stack: LocalStack, name: str) -> set[int]:
@@ -277,8 +277,8 @@ def test_an_mpi_job_whose_worker_and_launcher_are_preempted_loses_no_step(
                 f"a step of attempt {attempt}",
             )
             node = node_of_role(stack, "mpi", role)
-            stack.trainyard("preempt", node, "--notice", "5")
-            stack.trainyard("preempt", node, "--return")
+            stack.trainyard("local", "preempt", node, "--notice", "5")
+            stack.trainyard("local", "preempt", node, "--return")
         submitted.end(0)
     assert len(run.nodes) == 3
     assert all(set(nodes) < SPOT | ON_DEMAND and len(nodes) == 2 for nodes in run.nodes)
@@ -316,14 +316,14 @@ def nodes_taken_by(stack: LocalStack, name: str) -> set[str]:
 
 
 def test_a_flavor_with_quota_but_without_enough_nodes_is_passed_over(stack: LocalStack) -> None:
-    stack.trainyard("preempt", "spot-1", "--no-notice")
+    stack.trainyard("local", "preempt", "spot-1", "--no-notice")
     usage = stack.get("clusterqueue", "gpu")["status"]["flavorsUsage"]
     assert {item["name"]: item["resources"][0]["total"] for item in usage}["spot"] == "0"
     assert nodes_taken_by(stack, "elsewhere") == ON_DEMAND
 
 
 def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack) -> None:
-    stack.trainyard("preempt", "spot-1", "--return")
+    stack.trainyard("local", "preempt", "spot-1", "--return")
     stack.wait_until(lambda: nodes_taken_by(stack, "back") == SPOT, "a job on the node that is back")
 
 

@@ -59,7 +59,7 @@ def state(member: Command, job: str = JOB) -> str:
 def test_a_member_sees_and_enters_a_running_job(stack: LocalStack, member: Command) -> None:
     stack.wait_until(lambda: state(member) == "running", "a running job")
     assert JOB in member("jobs")
-    assert "research" in member("queue")
+    assert "research" in member("job", "queue")
     shell = in_a_pod(stack, "--rank", "1", "--", "sh", "-c", "hostname; cat; exit 7", given="typed")
     assert (shell.stdout, shell.returncode) == (f"{JOB}-node-0-1\ntyped", 7)
 
@@ -81,7 +81,7 @@ def as_mei(stack: LocalStack, *words: str) -> tuple[list[str], dict[str, str]]:
 
 def test_a_member_gets_a_context_from_a_file_without_secrets(stack: LocalStack, tmp_path: Path) -> None:
     file, kubeconfig = tmp_path / "research.access.yaml", tmp_path / "kubeconfig"
-    stack.trainyard("access", "export", "--team", "research", "--to", str(file))
+    stack.trainyard("team", "access", "--team", "research", "--to", str(file))
     assert not {"client-key-data", "client-certificate-data", "token"} & set(file.read_text().split(":"))
     programs = Path(sys.prefix) / "bin"
     environment = {
@@ -90,19 +90,19 @@ def test_a_member_gets_a_context_from_a_file_without_secrets(stack: LocalStack, 
         "PATH": f"{programs}:{os.environ['PATH']}",
     }
     for words in (
-        ["login", str(file)],
+        ["team", "login", str(file)],
         ["jobs", "--context", f"{stack.name}-research", "--stack", "unwritten"],
     ):
         done = capture([programs / "trainyard", *words], env=environment)
         assert done.returncode == 0, done.stderr
-        assert "of research" in done.stdout if words[0] == "login" else JOB in done.stdout
+        assert "of research" in done.stdout if words[0] == "team" else JOB in done.stdout
     assert kubeconfig.stat().st_mode & 0o777 == 0o600
 
 
 def test_all_of_a_running_job_is_in_one_archive(stack: LocalStack, member: Command, tmp_path: Path) -> None:
     stack.wait_until(lambda: stack.run_of(JOB, RUN).step > 0, "a first step")
     file = tmp_path / "touched.tar.gz"
-    member("bundle", JOB, "--to", str(file))
+    member("job", "bundle", JOB, "--to", str(file))
     with tarfile.open(file) as archive:
         found = {path.removeprefix(f"{JOB}/") for path in archive.getnames()}
         stacks = archive.extractfile(f"{JOB}/stacks/node-1.txt")
@@ -110,7 +110,7 @@ def test_all_of_a_running_job_is_in_one_archive(stack: LocalStack, member: Comma
         assert re.search(r"rank 1, process \d+\n(.*\n)*Thread 0x", stacks.read().decode())
     objects = {"trainjob.json", "jobset.json", "workload.json", "pods.json", "events.json"}
     assert {*objects, "logs/attempt-0/node-0.log", "stacks/node-0.txt", "stacks/node-1.txt"} <= found
-    assert len(re.findall(r"^rank \d", member("stacks", JOB), re.MULTILINE)) == 2
+    assert len(re.findall(r"^rank \d", member("job", "traces", JOB), re.MULTILINE)) == 2
 
 
 @pytest.mark.usefixtures("member")
@@ -135,8 +135,8 @@ def answers(address: str) -> bool:
 def test_another_team_sees_and_touches_nothing(stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> None:
     stranger = command_of(Person(stack, "pia", "platform"), monkeypatch)
     assert JOB not in stranger("jobs")
-    assert JOB not in stranger("queue")
-    others = (("shell", JOB), ("forward", JOB, "80"), ("logs", JOB), ("pause", JOB), ("resume", JOB))
+    assert JOB not in stranger("job", "queue")
+    others = (("shell", JOB), ("job", "forward", JOB, "80"), ("logs", JOB), ("pause", JOB), ("resume", JOB))
     for words in (*others, ("cancel", JOB)):
         with pytest.raises(InputError, match="there is none"):
             stranger(*words)
@@ -195,20 +195,20 @@ def test_all_output_of_the_ranks_is_retained_after_two_failed_nodes(
         ended_in_the_end(followed),
     ):
         stack.wait_until(lambda: has_rotated(stack, failed[0]), "a log that the kubelet has renamed")
-        stack.trainyard("preempt", failed[0], "--notice", "3")
+        stack.trainyard("local", "preempt", failed[0], "--notice", "3")
         failed[1] = node_of(stack, written, attempt=1)
-        stack.trainyard("preempt", failed[0], "--return")
+        stack.trainyard("local", "preempt", failed[0], "--return")
         last = ("--attempt", "1", "--node", "0")
         stack.wait_until(
             lambda: b"node 0 says 1 " in asked_logs(stack, VERBOSE, *last).stdout, "what was written at first"
         )
-        stack.trainyard("preempt", failed[1], "--no-notice")
+        stack.trainyard("local", "preempt", failed[1], "--no-notice")
         node_of(stack, written, attempt=2)
         (written / "stop").touch()
         stack.wait_until(lambda: state(member, VERBOSE) == "complete", "the end of the job")
         stack.wait_until(lambda: followed.poll() is not None, "the end of what is followed")
     printed = (tmp_path / "followed").read_bytes()
-    stack.trainyard("preempt", failed[1], "--return")
+    stack.trainyard("local", "preempt", failed[1], "--return")
     stack.kubectl("delete", "jobset", VERBOSE, "-n", NAMESPACE)
     assert followed.returncode == 0
     assert printed.count(b"node 1 says 1 ") == 3, "each attempt was followed"
@@ -265,13 +265,13 @@ def logs_of(stack: LocalStack, *words: str) -> bytes:
 
 
 def test_a_secret_is_written_and_seen_by_nobody(stack: LocalStack, member: Command) -> None:
-    message = [member("secret", "set", "HF_TOKEN", given=f"{VALUE}\n") for _ in range(2)]
+    message = [member("team", "secret", "set", "HF_TOKEN", given=f"{VALUE}\n") for _ in range(2)]
     assert "Secret hf-token-v2" in message[1]
     assert VALUE not in "".join(message)
     with pytest.raises(Exception, match="you may not list them"):
-        member("secret", "ls")
+        member("team", "secret", "ls")
     with pytest.raises(Exception, match="you may not delete them"):
-        member("secret", "rm", "HF_TOKEN")
+        member("team", "secret", "rm", "HF_TOKEN")
     stack.kubectl("delete", "secret", "hf-token-v1", "hf-token-v2", "-n", NAMESPACE)
 
 
@@ -358,7 +358,7 @@ def test_the_same_code_is_sent_once_and_followed_to_its_end(
 ) -> None:
     monkeypatch.chdir(folder)
     stack.wait_until(lambda: "complete" in member("jobs"), "an end of the first")
-    message = member("rerun", MINE, "--name", "again")
+    message = member("job", "rerun", MINE, "--name", "again")
     assert "submitted again as run-" in message
     assert trainjob(stack, "again")["trainyard.dev/origin"] == trainjob(stack, MINE)["trainyard.dev/origin"]
     (folder / "job.yaml").write_text("name: written\nnodes: 2\ncommand: [sh, -c, 'ls; exit 2']\n")
@@ -416,7 +416,7 @@ def test_another_team_reruns_and_reads_nothing(stack: LocalStack, monkeypatch: p
     person = Person(stack, "pia", "platform")
     stranger = command_of(person, monkeypatch)
     with pytest.raises(InputError, match="there is none"):
-        stranger("rerun", MINE)
+        stranger("job", "rerun", MINE)
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
     assert person.ask("GET", pods).status_code == 403
     [uploads] = stack.names("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=uploads")

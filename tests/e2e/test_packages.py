@@ -17,7 +17,7 @@ FILES = ("LICENSE", "Pulumi.yaml", "README.md", "pyproject.toml", "trainyard_sta
 PRICES = """
 from trainyard.cli import app_of
 for stack in ("local", "aws", "gcp", "azure", "coreweave", "onprem"):
-    app_of(["price"])(["price", stack], standalone_mode=False)
+    app_of(["cost"])(["cost", "-s", stack], standalone_mode=False)
 """
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 ENSURE = """

@@ -9,9 +9,9 @@ import pytest
 from engine.paths import Paths
 from rehearsal.faults import Faults
 from rehearsal.rehearse import Rehearsal
-from trainyard.commands.rehearse import command
-from trainyard.commands.rehearse.operations import EngineOperations
-from trainyard.commands.rehearse.project import Assumption
+from trainyard.commands.stack.rehearse import command
+from trainyard.commands.stack.rehearse.operations import EngineOperations
+from trainyard.commands.stack.rehearse.project import Assumption
 from trainyard.stack.session import Session
 
 pytestmark = pytest.mark.engine

@@ -72,7 +72,7 @@ def test_a_search_is_queued_prunes_trials_and_survives_the_failure_of_a_node(
     )
     folder = stack.data / "checkpoints" / "research" / "tuned-search" / "run-001"
     with stack.declared(tuned):
-        output = stack.trainyard("search", str(file))
+        output = stack.trainyard("job", "search", str(file))
     assert f"submitted {TRIALS} trials as tuned-search run-001 to the queue of team research" in output.text
 
     stack.wait_until(
@@ -80,8 +80,8 @@ def test_a_search_is_queued_prunes_trials_and_survives_the_failure_of_a_node(
     )
     assert phases(stack).count("") >= TRIALS - len(trials(folder)), "the others wait in the queue"
     node = at_work(stack, folder)
-    stack.trainyard("preempt", node, "--notice", "10")
-    stack.trainyard("preempt", node, "--return")
+    stack.trainyard("local", "preempt", node, "--notice", "10")
+    stack.trainyard("local", "preempt", node, "--return")
 
     stack.wait_until(lambda: phases(stack) == ["Complete"] * TRIALS, f"{TRIALS} trials at their end")
     found = trials(folder)

@@ -43,8 +43,8 @@ def test_a_job_whose_nodes_fail_again_and_again_ends_with_the_same_weights(
                 f"step {goal} of attempt {failure + 1} (seed {SEED})",
             )
             node = chance.choice(run.nodes[-1])
-            stack.trainyard("preempt", node, *chance.choice(options))
-            stack.trainyard("preempt", node, "--return")
+            stack.trainyard("local", "preempt", node, *chance.choice(options))
+            stack.trainyard("local", "preempt", node, "--return")
         submitted.end(0)
     assert len(run.nodes) == failures + 1
     run.assert_no_checkpointed_step_was_lost()

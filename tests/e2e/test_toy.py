@@ -12,8 +12,8 @@ from infra.errors import InputError
 from rehearsal import fake
 from rehearsal.faults import Faults
 from tests.infra.plan import stack_file
-from trainyard.commands.rehearse.command import rehearse_isolated
-from trainyard.commands.rehearse.project import Assumption
+from trainyard.commands.stack.rehearse.command import rehearse_isolated
+from trainyard.commands.stack.rehearse.project import Assumption
 from trainyard.stack.session import Session
 
 

@@ -18,7 +18,7 @@ from rehearsal.rehearse import FakeProviders
 from rehearsal.rehearse import rehearse as rehearse_on
 from tests.rehearsal.test_fake_provider import serving
 from tests.rehearsal.test_rehearse import FakeEngine, settled
-from trainyard.commands.rehearse.command import ALL, refusing
+from trainyard.commands.stack.rehearse.command import ALL, refusing
 from trainyard.stack.session import Session
 
 ROWS = [(kind, each) for kind in FAKES for each in refusals_of(kind).values()]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import errno
-import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from engine.paths import Paths
 from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import ExitCode, InputError, Problem
-from trainyard import cli
-from trainyard.commands.price import price
-from trainyard.commands.validate import validate
+from trainyard import cli, screen
+from trainyard.commands.cost import cost
+from trainyard.commands.stack.validate import validate
+from trainyard.stack.session import Session
+
+WHOLE = {**dict.fromkeys(cli.COMMANDS), **{name: members for name, (_, members) in cli.GROUPS.items()}}
 
 
 def ends_with(outcome: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int | str | None:
@@ -38,17 +43,66 @@ def raising(error: BaseException) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("words", "built"),
     [
-        (["logs", "--help"], ["logs"]),
-        (["deploy-role"], ["deploy-role"]),
-        (["secret", "set"], ["secret"]),
-        (["--help"], None),
-        (["rum"], None),
-        ([], None),
+        (["logs", "--help"], {"logs": None}),
+        (["stack", "deploy-role"], {"stack": ["deploy-role"]}),
+        (["team", "secret", "set"], {"team": ["secret"]}),
+        (["local", "--help"], {"local": ["prepare", "preempt"]}),
+        (["local", "rum"], {"local": ["prepare", "preempt"]}),
+        (["rum"], WHOLE),
+        ([], WHOLE),
     ],
 )
-def test_only_a_named_command_is_built(words: list[str], built: list[str] | None) -> None:
+def test_only_a_named_command_is_built(words: list[str], built: dict[str, Any]) -> None:
     group: Any = typer.main.get_command(cli.app_of(words))
-    assert sorted(group.commands) == sorted(built or cli.COMMANDS)
+    found = {name: sorted(getattr(each, "commands", ())) for name, each in group.commands.items()}
+    assert found == {name: sorted(members or ()) for name, members in built.items()}
+
+
+def test_the_first_screen_has_all_commands_and_fits_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRAINYARD_CONTEXT", "training-research")
+    screen.show([])
+    shown = capsys.readouterr().out
+    assert len(lines := shown.splitlines()) <= 24 and max(map(len, lines)) <= 80
+    assert "Next      trainyard run" in shown
+    screen.show(["--help"])
+    text, more = capsys.readouterr().out.partition("Exit codes")[0].split("More:")
+    listed = re.findall(r"(?:^|  )  ([a-z]+)(?=  )", text, re.MULTILINE)
+    [several] = re.findall(r"^  (\w+(?:, \w+)+)", text, re.MULTILINE)
+    listed += several.split(", ")
+    assert len(listed) <= 17
+    assert set(listed) == {name for name in cli.COMMANDS if not cli.SETTINGS.get(name, {}).get("hidden")}
+    assert re.findall("[a-z]+", more)[1:] == [*cli.GROUPS]
+
+
+@pytest.mark.parametrize(
+    ("files", "environment", "following"),
+    [
+        ([], {}, "write a stack file (docs/stack-file.md), or trainyard team login FILE"),
+        (["aws"], {}, "trainyard preview -s aws, then trainyard up -s aws"),
+        (["aws", "gcp"], {"TRAINYARD_STACK": "gcp"}, "trainyard preview -s gcp, then trainyard up -s gcp"),
+        (["aws", "up"], {}, "trainyard status -s up"),
+    ],
+)
+def test_the_bare_command_says_what_to_type_next(
+    files: list[str], environment: dict[str, str], following: str, tmp_path: Path
+) -> None:
+    for name in files:
+        (tmp_path / f"Pulumi.{name}.yaml").touch()
+    paths = Paths(tmp_path / "cache", tmp_path, stacks_folder=tmp_path)
+    paths.cluster_run("up").mkdir(parents=True)
+    (paths.cluster_run("up") / "cluster.json").touch()
+    assert list(screen.here(paths, environment))[-1] == f"Next      {following}"
+
+
+@pytest.mark.parametrize(("files", "usual"), [(["aws"], "aws"), (["aws", "gcp"], "local"), ([], "local")])
+def test_the_only_stack_of_a_folder_needs_no_name(files: list[str], usual: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / f"Pulumi.{name}.yaml").touch()
+    paths = Paths(tmp_path, tmp_path, stacks_folder=tmp_path)
+    assert Session("", paths).stack_name == usual
+    assert Session("gcp", paths).stack_name == "gcp"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +168,7 @@ def test_a_fleet_is_validated_and_no_other_command_takes_it_for_a_cluster(
     validate("hybrid")
     assert "is valid: ohio in us-east-2, amsterdam in westeurope" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"pulumi up -s hybrid .*docs/fleet\.md"):
-        price(stack="hybrid")
+        cost(stack="hybrid")
 
 
 def test_the_terminal_wraps_the_paragraphs_of_a_help_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,21 +180,46 @@ def test_the_terminal_wraps_the_paragraphs_of_a_help_text(monkeypatch: pytest.Mo
     assert "trainyard run job.yaml" in lines, "examples have a line each"
 
 
-OF_MEMBERS = {*cli.COMMANDS[cli.COMMANDS.index("run") :]} - {"access", "login"}
-"""`login` knows its cluster by the file."""
+OF_MEMBERS = ["run", "jobs", "logs", "shell", "pause", "resume", "cancel"]
+OF_MEMBERS += [f"job {name}" for name in cli.GROUPS["job"][1] if name != "search"]
+OF_MEMBERS += [f"team secret {name}" for name in ("set", "ls", "rm")]
 
 
-@pytest.mark.parametrize("name", sorted(OF_MEMBERS))
-def test_every_command_of_members_takes_stack_context_and_team(name: str) -> None:
-    app = cli.app_of([name])
-    groups = [group.typer_instance for group in app.registered_groups]
-    for each in [app, *filter(None, groups)]:
-        for command in each.registered_commands:
-            assert command.callback is not None
-            assert {"stack", "context", "team"} <= set(inspect.signature(command.callback).parameters)
+def command_of(line: str) -> Any:
+    found: Any = typer.main.get_command(cli.app_of(line.split()))
+    for word in line.split():
+        found = found.commands[word]
+    return found
 
 
-@pytest.mark.parametrize("command", [["jobs"], ["queue"], ["secret", "ls"], ["images"]])
+@pytest.mark.parametrize("line", OF_MEMBERS)
+def test_every_command_of_members_takes_stack_context_and_team(line: str) -> None:
+    assert {"stack", "context", "team"} <= {each.name for each in command_of(line).params}
+
+
+def commands(group: Any, path: str = "trainyard") -> Iterator[tuple[str, Any]]:
+    for name, each in group.commands.items():
+        if hasattr(each, "commands"):
+            yield from commands(each, f"{path} {name}")
+        elif not each.hidden:
+            yield f"{path} {name}", each
+
+
+def test_arguments_of_one_kind_are_spelled_one_way() -> None:
+    spelled: dict[str, set[tuple[str, ...]]] = {}
+    for line, command in commands(typer.main.get_command(cli.app_of())):
+        for each in command.params:
+            if each.param_type_name == "argument":
+                metavar = str(each.metavar or each.name).casefold()
+                assert "stack" not in metavar, f"{line}: a stack is named by -s"
+            else:
+                spelled.setdefault(each.name, set()).add((*each.opts, *each.secondary_opts))
+    assert {name: ways for name, ways in spelled.items() if len(ways) > 1} == {}
+
+
+@pytest.mark.parametrize(
+    "command", [["jobs"], ["job", "queue"], ["team", "secret", "ls"], ["stack", "images"]]
+)
 def test_an_output_format_that_a_command_does_not_have_is_refused(command: list[str]) -> None:
     refused = CliRunner().invoke(cli.app_of(), [*command, "-o", "markdown"])
     assert refused.exit_code == ExitCode.WRONG_INPUT

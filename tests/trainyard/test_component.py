@@ -66,7 +66,7 @@ def refused(change: dict[str, Any], stack: str = "local", **config: Any) -> list
 
 
 def test_the_plugin_has_the_schema_of_the_models() -> None:
-    """To update engine/provider/schema.json: `trainyard schema --package`."""
+    """To update engine/provider/schema.json: `trainyard stack validate --schema package`."""
     assert_matches(as_text(SCHEMA), PATH)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import typer
 
 from infra.common.artifacts import ROOT
 from trainyard.cli import app_of
+from trainyard.commands.usage import FORMER
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -43,11 +45,24 @@ def test_commands_of_the_guides_exist_with_their_options(guide: Path) -> None:
         if "--" in arguments:  # the job's command follows
             arguments = arguments[: arguments.index("--")]
         found = known[command]
-        while below := getattr(found, "commands", None):
+        while arguments and (below := getattr(found, "commands", None)):
             found = below[arguments.pop(0)]
         options = {name for each in found.params for name in (*each.opts, *each.secondary_opts)}
         asked = {word.partition("=")[0] for word in arguments if re.match(r"--?[a-z]", word)}
         assert asked <= {*options, "--help"}, f"{guide.name}: trainyard {command} {arguments}"
+
+
+_FORMER = re.compile(rf"\btrainyard[\"']?,? [\"']?({'|'.join(FORMER)})\\b(?![./])")
+
+
+def test_no_file_names_a_former_command() -> None:
+    tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    left_out = {"CHANGELOG.md"}  # a page of its time
+    texts = {
+        name: (ROOT / name).read_bytes() for name in {*tracked} - {"", *left_out} if (ROOT / name).is_file()
+    }
+    found = {name: _FORMER.search(text.decode(errors="replace")) for name, text in texts.items()}
+    assert {name: match[0] for name, match in found.items() if match} == {}
 
 
 ELSEWHERE = {

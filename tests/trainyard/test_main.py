@@ -18,14 +18,14 @@ class Interruption:
 
 signal.signal(signal.SIGINT, signal.{handler})
 sys.meta_path.insert(0, Interruption)
-sys.argv = ["trainyard", "--help"]
+sys.argv = ["trainyard", "jobs", "--help"]
 [installed] = entry_points(group="console_scripts", name="trainyard")
 sys.exit(installed.load()())
 """
 
 
 def run(module: str, handler: str) -> subprocess.CompletedProcess[str]:
-    """Run `trainyard --help`, which gets SIGINT as it begins to import this module."""
+    """Run `trainyard jobs --help`, which gets SIGINT as it begins to import this module."""
     program = INTERRUPTED.format(module=module, handler=handler)
     command = [sys.executable, "-c", program]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)

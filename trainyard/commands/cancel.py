@@ -3,7 +3,7 @@ from trainyard.stack.session import Session
 
 
 def cancel(
-    name: OptionalJob = "", team: TeamOfJob = "", stack: StackName = "local", context: Context = ""
+    name: OptionalJob = "", team: TeamOfJob = "", stack: StackName = "", context: Context = ""
 ) -> None:
     """Delete a job and its pods. Its checkpoints are retained."""
     from trainyard.jobs.cancel import cancel_job

@@ -10,7 +10,7 @@ from trainyard.stack.session import Session
 
 def credential(
     context: Annotated[str, typer.Argument(help="A context of your kubeconfig.")] = "",
-    stack: StackName = "local",
+    stack: StackName = "",
     member: Annotated[str, typer.Option(help="Embedded cluster: a member of this team.")] = "",
 ) -> None:
     """Print a credential for Kubernetes clients whose kubeconfig names this command."""

@@ -7,7 +7,7 @@ from trainyard.stack.session import Session
 
 
 def down(
-    stack: StackName = "local",
+    stack: StackName = "",
     purge: Annotated[bool, typer.Option(help="Also delete the checkpoints and the object store.")] = False,
 ) -> None:
     """Drain the queues and delete the cluster. Checkpoints are retained, unless --purge."""

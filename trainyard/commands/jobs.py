@@ -9,7 +9,7 @@ from trainyard.stack.session import Session
 
 def jobs(
     team: TeamOfJob = "",
-    stack: StackName = "local",
+    stack: StackName = "",
     context: Context = "",
     output: Output = Form.TEXT,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and show each change.")] = False,

@@ -9,7 +9,7 @@ from trainyard.stack.session import Session
 def logs(
     name: OptionalJob = "",
     team: TeamOfJob = "",
-    stack: StackName = "local",
+    stack: StackName = "",
     context: Context = "",
     rank: Annotated[int | None, typer.Option(min=0, help="Only the node of this rank.")] = None,
     node: Annotated[int | None, typer.Option(min=0, help="Only this node, counted from 0.")] = None,

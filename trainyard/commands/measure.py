@@ -12,7 +12,7 @@ def measure(
         Path | None,
         typer.Argument(help="metrics.jsonl of a run. Default: the newest run of the stack's job."),
     ] = None,
-    stack: StackName = "local",
+    stack: StackName = "",
     assume: Annotated[
         float | None,
         typer.Option(

@@ -8,9 +8,13 @@ from trainyard.forms import Form, ReportForm
 
 StackName = Annotated[
     str,
-    typer.Option("--stack", "-s", envvar="TRAINYARD_STACK", help="NAME of stacks/Pulumi.NAME.yaml."),
+    typer.Option(
+        "--stack",
+        "-s",
+        envvar="TRAINYARD_STACK",
+        help="NAME of stacks/Pulumi.NAME.yaml. Default: the folder's only one, else local.",
+    ),
 ]
-StackArgument = Annotated[str, typer.Argument(metavar="[STACK]", help="The stack, like --stack.")]
 Context = Annotated[
     str,
     typer.Option(

@@ -53,7 +53,7 @@ def run(
     hold_on_failure: HoldTime = "",
     dry_run: DryRun = False,
     detach: Detach = False,
-    stack: StackName = "local",
+    stack: StackName = "",
     context: Context = "",
 ) -> None:
     """Run this folder's code on the team's GPUs, and follow its log.

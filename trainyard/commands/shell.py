@@ -13,7 +13,7 @@ def shell(
         typer.Argument(metavar="[-- PROGRAM …]", help="Run this program instead of a shell."),
     ] = None,
     team: TeamOfJob = "",
-    stack: StackName = "local",
+    stack: StackName = "",
     context: Context = "",
     rank: Rank = 0,
 ) -> None:

@@ -2,7 +2,7 @@ from trainyard.commands.options import AdminContext, StackName
 from trainyard.stack.session import Session
 
 
-def status(stack: StackName = "local", context: AdminContext = "") -> None:
+def status(stack: StackName = "", context: AdminContext = "") -> None:
     """Show the nodes and the jobs. With --context no stack file is needed.
 
     [dim]trainyard status -s aws

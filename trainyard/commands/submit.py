@@ -7,7 +7,7 @@ from trainyard.stack.session import Session
 
 
 def submit(
-    stack: StackName = "local",
+    stack: StackName = "",
     follow: Annotated[bool, typer.Option(help="Follow the job until it ends.")] = True,
     run: Annotated[str, typer.Option(metavar="RUN", help="Continue this run of the job.")] = "",
     context: AdminContext = "",

@@ -7,7 +7,7 @@ from trainyard.stack.session import Session
 
 
 def up(
-    stack: StackName = "local",
+    stack: StackName = "",
     job: Annotated[bool, typer.Option(help="Also run the stack's training job.")] = True,
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Look at what exists first, and create what is gone.")

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
 
 from infra.errors import Problem, nearest
 
+FORMER: Mapping[str, str] = {
+    "access": "team access",
+    "adopt": "stack import",
+    "bootstrap": "stack state-bucket",
+    "bundle": "job bundle",
+    "deploy-role": "stack deploy-role",
+    "env": "stack env",
+    "forward": "job forward",
+    "images": "stack images",
+    "login": "team login",
+    "preempt": "local preempt",
+    "prepare": "local prepare",
+    "price": "cost",
+    "queue": "job queue",
+    "rehearse": "stack rehearse",
+    "rerun": "job rerun",
+    "schema": "stack validate --schema json",
+    "search": "job search",
+    "secret": "team secret",
+    "stacks": "job traces",
+    "validate": "stack validate",
+}
+"""Former name of a command → what to type now."""
 _RULE = re.compile(r"Input should be (.+?)(?:, unable to .*)?$|(one of .+?)\.?$")
 """What pydantic and typer say of a value that they refuse."""
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*?)'")
@@ -31,9 +54,15 @@ def problem_of(error: Any) -> Problem | None:  # noqa: ANN401 -- typer declares 
         return _unknown(command, option, [name for name in names if name[:1] == "-"])
     if unknown := _UNKNOWN_COMMAND.match(error.message):
         commands = context.command.commands
-        return _unknown(command, unknown[1], [name for name, each in commands.items() if not each.hidden])
+        names = [name for name, each in commands.items() if not each.hidden]
+        now = FORMER.get(unknown[1]) if context.parent is None else None
+        fix = f"`{command} {unknown[1]}` is now `{command} {now}`" if now else ""
+        return _unknown(command, unknown[1], names, fix)
     if extra := _TOO_MANY.match(error.message):
-        return Problem(command, f"also {extra[1]!r}", _usage(context), _help(command))
+        takes_stack = any("--stack" in each.opts for each in context.command.params)
+        is_one = takes_stack and " " not in extra[1]
+        fix = f"a stack is named by -s: `{command} -s {extra[1]}`" if is_one else _help(command)
+        return Problem(command, f"also {extra[1]!r}", _usage(context), fix)
     return None
 
 
@@ -51,10 +80,10 @@ def _wrong_value(command: str, error: Any) -> Problem:  # noqa: ANN401
     return Problem(path, repr(refusals[0]["input"]), f"{rule[1] or rule[2]} ({meaning})", _help(command))
 
 
-def _unknown(command: str, got: str, names: Sequence[str]) -> Problem:
+def _unknown(command: str, got: str, names: Sequence[str], fix: str = "") -> Problem:
     stripped = {name.lstrip("-"): name for name in names}
     near = nearest(got.lstrip("-"), stripped)
-    fix = f"did you mean `{command} {stripped[near]}`?" if near else _help(command)
+    fix = fix or (f"did you mean `{command} {stripped[near]}`?" if near else _help(command))
     return Problem(command, got, ", ".join(names), fix)
 
 

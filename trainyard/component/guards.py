@@ -55,9 +55,7 @@ def no_policy_warning(run: Run) -> str:
 def refuse_secrets(paths: Sequence[str]) -> None:
     """Refuse secret values in a job, since its team can read the TrainJob. Raises InputError."""
     allowed = "a value that the TrainJob and the state may show"
-    fix = (
-        "store it in a Secret of the team's namespace (`trainyard secret set`), and name it in `job.secrets`"
-    )
+    fix = "store it in a Secret of the team (`trainyard team secret set`), and name it in `job.secrets`"
     raise InputError([Problem(path, "a secret", allowed, fix) for path in paths])
 
 

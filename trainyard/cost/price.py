@@ -1,4 +1,4 @@
-"""`trainyard price`: prints what a stack's pools, storage, services and dataset transfers cost, and how old
+"""`trainyard cost`: prints what a stack's pools, storage, services and dataset transfers cost, and how old
 each price is.
 """
 

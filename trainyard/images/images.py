@@ -1,5 +1,5 @@
-"""`trainyard images`: lists every image and chart of a stack, and checks that they exist, match their pins,
-and fit the fabrics.
+"""`trainyard stack images`: lists every image and chart of a stack, and checks that they exist, match their
+pins, and fit the fabrics.
 """
 
 from __future__ import annotations

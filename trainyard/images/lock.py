@@ -1,4 +1,4 @@
-"""`trainyard images --lock`: writes the digest of each image tag into the stack file.
+"""`trainyard stack images --lock`: writes the digest of each image tag into the stack file.
 
 The file is edited as text, so comments, order and spelling are unchanged; then it is read again, and the
 values of all other keys are compared.
@@ -25,7 +25,7 @@ from trainyard.stack.session import Session
 
 _AT_ONCE = 4
 """Number of parallel requests; registries limit their rate."""
-_COMMENT = "# by `trainyard images --lock`"
+_COMMENT = "# by `trainyard stack images --lock`"
 
 
 def lock_images(session: Session, registries: Registries | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`trainyard bundle`: packs a job's thread stacks, objects, events and logs into one archive.
+"""`trainyard job bundle`: packs a job's thread stacks, objects, events and logs into one archive.
 
 In objects and events, the values of variables and arguments that are named as secrets are masked. Logs and
 thread stacks are packed as they are.
@@ -22,12 +22,12 @@ from infra.errors import InputError, Problem
 from trainyard.jobs.cluster import MemberCluster
 from trainyard.jobs.key import JOB_SETS, TRAIN_JOBS, JobKey
 from trainyard.jobs.logs import Selection, StoredLogs, key_of_stored_logs, running_logs
-from trainyard.jobs.stacks import stacks_of
+from trainyard.jobs.traces import stacks_of
 from trainyard.stack.session import Session
 
 SECRET = re.compile(r"(?i)token|secret|passw|credential|(^|_)key($|_)|api_?key|private|auth")
 """Parts of variables' names whose values are omitted."""
-MASK = "*** removed by trainyard bundle"
+MASK = "*** removed by trainyard job bundle"
 ARGUMENT = re.compile(
     r"(?i)(--?[\w-]*(?:token|secret|passw|api[_-]?key|credential)[\w-]*[= ]|://[^/\s:@]*:)[^\s@]+"
 )

@@ -1,5 +1,5 @@
-"""`trainyard forward`: listens on a port of this host, and carries each connection to a port of the pod that
-runs a rank. Each connection looks the pod up again, since a restarted job has another.
+"""`trainyard job forward`: listens on a port of this host, and carries each connection to a port of the pod
+that runs a rank. Each connection looks the pod up again, since a restarted job has another.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ RUN, SPEC, PREEMPTIONS = "trainyard.dev/run", "trainyard.dev/spec", "trainyard.d
 """Annotations of a TrainJob: its run, the hash of its spec, and the number of scheduled preemptions so
 far."""
 JOB = "trainyard.dev/job"
-"""Annotation with the job's spec as JSON, from which `trainyard rerun` starts it again."""
+"""Annotation with the job's spec as JSON, from which `trainyard job rerun` starts it again."""
 ORIGIN, PORTS = "trainyard.dev/origin", "trainyard.dev/ports"
 """Annotations of a TrainJob: its origin (see `manifest.Origin`), and its ports as `name=number,…`."""
 

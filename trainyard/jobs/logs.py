@@ -312,7 +312,7 @@ def write_line(text: bytes, node: int | None = None) -> None:
 
 
 class StoredLogs:
-    """The stored logs of one job; `trainyard bundle` reads it too."""
+    """The stored logs of one job; `trainyard job bundle` reads it too."""
 
     def __init__(self, session: Session, key: JobKey) -> None:
         self._session, self._key = session, key
@@ -588,5 +588,7 @@ def _nothing(key: JobKey, chosen: Selection) -> Problem:
         path=f"job {key.name}",
         got=f"it has no output{node}{attempt}",
         allowed="a job that has been started",
-        fix=f"omit the selection: trainyard logs {key.name}" if node or attempt else "see `trainyard queue`",
+        fix=f"omit the selection: trainyard logs {key.name}"
+        if node or attempt
+        else "see `trainyard job queue`",
     )

@@ -76,7 +76,7 @@ def running_pod(cluster: MemberCluster, key: JobKey, rank: int) -> NodePod:
 
 def _no_rank(key: JobKey, rank: int, pods: Sequence[NodePod]) -> Problem:
     if not pods:
-        fix = f"wait for it (`trainyard queue`), or read what it wrote: trainyard logs {key.name}"
+        fix = f"wait for it (`trainyard job queue`), or read what it wrote: trainyard logs {key.name}"
         return Problem(f"job {key.name}", "no pods now", "a job that runs", fix)
     last = pods[-1].first_rank + pods[-1].ranks - 1
     return Problem("--rank", str(rank), f"0 to {last}", "name a rank that the job has")

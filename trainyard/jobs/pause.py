@@ -68,7 +68,7 @@ def resume_job(session: Session, name: str) -> None:
         session.console.print(f"{key.name} is not paused", highlight=False)
         return
     _set_active(cluster, key, workload, active=True)
-    follow = f"see `trainyard queue`, and follow it with `trainyard logs -f {key.name}`"
+    follow = f"see `trainyard job queue`, and follow it with `trainyard logs -f {key.name}`"
     session.console.print(f"{key.name} is in its queue again; {follow}", highlight=False, soft_wrap=True)
 
 

@@ -204,7 +204,7 @@ def _no_room(job: JobSpec, size: Size, flavors: Sequence[Flavor]) -> Problem:
         path="--gpus" if size.gpus is not None else "--nodes" if size.nodes is not None else "job",
         got=", ".join(_requests(job, size)),
         allowed="; ".join(map(str, flavors)),
-        fix="ask for what one pool has; `trainyard queue` shows what is free",
+        fix="ask for what one pool has; `trainyard job queue` shows what is free",
     )
 
 

@@ -1,4 +1,6 @@
-"""`trainyard queue`: shows queues, free GPUs, pending jobs, what is ahead of them and when they may start."""
+"""`trainyard job queue`: shows queues, free GPUs, pending jobs, what is ahead of them and when they may
+start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard search`: submits a hyperparameter search, with a TrainJob per trial.
+"""`trainyard job search`: submits a hyperparameter search, with a TrainJob per trial.
 
 The trials share one study, a file beside their checkpoints. A trial with poor results ends early, and the
 next one in the queue starts. A preempted trial is restarted and continues.

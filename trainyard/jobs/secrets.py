@@ -1,4 +1,4 @@
-"""`trainyard secret`: stores, lists and removes values for a team's jobs, in versioned Secrets.
+"""`trainyard team secret`: stores, lists and removes values for a team's jobs, in versioned Secrets.
 
 Members may only create Secrets, since every other verb returns their content. So each value is a new Secret,
 such as `hf-token-v3` for HF_TOKEN, and no Secret is changed. The newest version is found by dry runs of
@@ -169,7 +169,7 @@ def _value(name: str) -> bytes:
         value = sys.stdin.buffer.read(MOST_BYTES + 1).removesuffix(b"\n").removesuffix(b"\r")
     if not value or len(value) > MOST_BYTES:
         got = "nothing" if not value else f"more than {MOST_BYTES} bytes"
-        fix = f"type it, or give it on the standard input: trainyard secret set {name} < FILE"
+        fix = f"type it, or give it on the standard input: trainyard team secret set {name} < FILE"
         raise InputError([Problem(f"value of {name}", got, "1 byte to 1 MiB", fix)])
     return value
 
@@ -204,7 +204,7 @@ def list_secrets(session: Session, form: Form) -> None:
             f"{each.name}  version {each.number}  {each.object_name}  {created}", highlight=False
         )
     if not found:
-        session.console.print("no secrets; `trainyard secret set NAME` stores one")
+        session.console.print("no secrets; `trainyard team secret set NAME` stores one")
 
 
 def remove_secret(session: Session, name: str) -> None:
@@ -217,7 +217,7 @@ def remove_secret(session: Session, name: str) -> None:
     cluster = MemberCluster(session)
     secrets = Secrets(cluster, cluster.namespace)
     if not (number := secrets.remove(name)):
-        fix = "see which there are: trainyard secret ls"
+        fix = "see which there are: trainyard team secret ls"
         raise InputError([Problem(name, f"no such secret in {secrets.namespace}", "an existing secret", fix)])
     session.console.print(
         f"removed {name} with its {number} versions from {secrets.namespace}", highlight=False
@@ -245,6 +245,6 @@ def _refused(error: ApiError, verb: str, namespace: str) -> TrainyardError:
         path=f"secrets of {namespace}",
         got=f"you may not {verb} them, since that shows the values: members may only create new ones",
         allowed="the right of an administrator",
-        fix="ask the cluster's administrator; `trainyard secret set NAME` replaces an old value",
+        fix="ask the cluster's administrator; `trainyard team secret set NAME` replaces an old value",
     )
     return TrainyardError([problem], ExitCode.FAILED)

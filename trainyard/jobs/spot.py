@@ -67,6 +67,6 @@ def _report(session: Session, record: PreemptionRecord) -> None:
     for event in record.events:
         session.console.print(f"  {event.time - first:6.1f} s  {event.phase}", highlight=False)
     session.console.print(
-        f"{record.node} is terminated; bring it back with `trainyard preempt {record.node} --return`",
+        f"{record.node} is terminated; bring it back with `trainyard local preempt {record.node} --return`",
         highlight=False,
     )

@@ -305,7 +305,7 @@ def _with_secrets(job: JobSpec, asked: RunRequest, cluster: MemberCluster, names
     for name, way in wanted:
         newest = known.newest(name)
         if newest is None:
-            fix = f"trainyard secret set {name}"
+            fix = f"trainyard team secret set {name}"
             problems.append(Problem("--secret", f"{name}: not in {namespace}", "an existing secret", fix))
         else:
             found.append({"secret": newest.object_name, **way})

@@ -1,4 +1,4 @@
-"""`trainyard access export`: writes a file without secrets by which team members reach a cluster; also issues
+"""`trainyard team access`: writes a file without secrets by which team members reach a cluster; also issues
 members' certificates on the embedded cluster.
 
 The file has the API server's address, its CA certificate, and the program that signs users in. On the
@@ -50,7 +50,7 @@ def export_access(session: Session, team: str, sign_in: str, file: Path | None) 
     }
     file = file or Path(f"{content['name']}.access.yaml")
     file.write_text(
-        f"# How {team} reaches {session.stack.name}: trainyard login {file.name}\n" + _text(content)
+        f"# How {team} reaches {session.stack.name}: trainyard team login {file.name}\n" + _text(content)
     )
     return file
 

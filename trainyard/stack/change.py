@@ -1,4 +1,4 @@
-"""`trainyard up`, `preview` and `adopt`: prepare the host, and create, preview or import the stack's
+"""`trainyard up`, `preview` and `stack import`: prepare the host, and create, preview or import the stack's
 resources.
 """
 

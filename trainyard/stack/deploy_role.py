@@ -1,5 +1,5 @@
-"""`trainyard deploy-role`: prints the least-privilege role of a pipeline that deploys a stack, and who may
-assume it.
+"""`trainyard stack deploy-role`: prints the least-privilege role of a pipeline that deploys a stack, and who
+may assume it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`trainyard env`: installs what the engine needs, and prints the environment for using pulumi, kubectl and
-helm by hand.
+"""`trainyard stack env`: installs what the engine needs, and prints the environment for using pulumi, kubectl
+and helm by hand.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`trainyard login FILE`: adds a context to the user's kubeconfig from an `access export` file, and prints
-who is signed in. A file is refused if its sign-in program, its variables or its server address are not
+"""`trainyard team login FILE`: adds a context to the user's kubeconfig from a file of `team access`, and
+prints who is signed in. A file is refused if its sign-in program, its variables or its server address are not
 allowed.
 """
 
@@ -82,13 +82,11 @@ def read(file: Path, allowed: str = "") -> Section:
     Raises:
         InputError: the file is wrong; the message has all problems.
     """
-    fix = "ask your platform team for it: trainyard access export --team TEAM"
+    fix = "ask your platform team for it: trainyard team access --team TEAM"
     try:
         found = yaml.safe_load(file.read_text())
     except (OSError, yaml.YAMLError, ValueError) as error:
-        raise InputError(
-            [Problem(str(file), str(error), "a file of `trainyard access export`", fix)]
-        ) from None
+        raise InputError([Problem(str(file), str(error), "a file of `trainyard team access`", fix)]) from None
     if not isinstance(found, dict) or found.get("format") != FORMAT or set(found) != _KEYS:
         got = found.get("format", "no format") if isinstance(found, dict) else type(found).__name__
         raise InputError([Problem(str(file), str(got), f"format {FORMAT}, keys {sorted(_KEYS)}", fix)])

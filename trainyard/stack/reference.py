@@ -13,13 +13,13 @@ Schema = Mapping[str, Any]
 
 INTRODUCTION = (
     "# Stack files\n\n"
-    "Reference of every key of `Pulumi.<stack>.yaml` that Trainyard reads. `trainyard schema -o markdown` "
-    "writes it from the models; `trainyard schema` prints the same as JSON Schema. With this first line an "
-    "editor with the YAML language server completes and checks keys:\n\n"
+    "Reference of every key of `Pulumi.<stack>.yaml` that Trainyard reads. `trainyard stack validate "
+    "--schema markdown` writes it from the models; `--schema json` prints the same as JSON Schema. With this "
+    "first line an editor with the YAML language server completes and checks keys:\n\n"
     "```yaml\n# yaml-language-server: $schema=schema.json\n```\n\n"
     "The [shipped stack files](../stacks) have that line, and [stacks/schema.json](../stacks/schema.json) "
     "beside them. Rules between sections (a job's queue, a machine's region) are checked by "
-    "`trainyard validate` only.\n\n"
+    "`trainyard stack validate` only.\n\n"
     "Answers to the questions of `pulumi new` are keys such as `trainyard:stack.target.account`. Each "
     "overrides the value at that path of `trainyard:stack`.\n"
 )

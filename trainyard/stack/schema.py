@@ -1,8 +1,8 @@
-"""`trainyard schema`: generates the JSON Schema of stack files and fleet files.
+"""`trainyard stack validate --schema json`: generates the JSON Schema of stack files and fleet files.
 
 It is made from the models that read a stack file (infra/stackfile), so that both have the same keys, types,
 bounds and descriptions. Relations between sections (a job in a queue that does not exist) are checked by
-`trainyard validate` only.
+`trainyard stack validate` only.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def file_schema() -> dict[str, Any]:
         FLEET_KEY: models[Fleet, "validation"],
         **POLICY_KEYS,
         BACKEND_KEY: {
-            "description": "URL of the state backend, as `trainyard bootstrap` prints it; default: this host",
+            "description": "URL of the state backend, as `trainyard stack state-bucket` prints it; default: "
+            "this host",
             "type": "string",
             "pattern": f"^({'|'.join(SCHEMES)})://",
         },

@@ -49,16 +49,16 @@ class Session:
         """Take the words of a command line.
 
         Args:
-            stack_name: name of the stack.
+            stack_name: name of the stack; empty: the folder's only one, else `local`.
             paths: paths of the state and tools; None: those of the environment.
             console: console for results; None: the standard output.
             context: context of the user's kubeconfig that reaches the stack's cluster.
             team: team that the command is limited to; empty: all that the user may see.
         """
-        self.stack_name = stack_name
         self.context = context
         self.team = team
         self.paths = paths or Paths.from_environment()
+        self.stack_name = stack_name or self.paths.usual_stack()
         if console is not None:
             self.console = console
 
@@ -262,11 +262,10 @@ class Session:
         return self.paths.cluster_data(self.stack.name) / "checkpoints" / team / job
 
     def _no_such_stack(self) -> Problem:
-        known = [path.name.split(".")[1] for path in sorted(self.stack_file.parent.glob("Pulumi.*.yaml"))]
         return Problem(
             path="--stack",
             got=self.stack_name,
-            allowed=", ".join(known),
+            allowed=", ".join(self.paths.stack_names()),
             fix=f"name one of these, or write {self.stack_file}",
         )
 
@@ -274,7 +273,7 @@ class Session:
         return Problem(
             path="--stack",
             got=f"{self.stack_name}, which is a fleet: it has no cluster",
-            allowed="a stack, or `validate`",
+            allowed="a stack, or `stack validate`",
             fix=f"use plain Pulumi: pulumi up -s {self.stack_name} --policy-pack policies (docs/fleet.md)",
         )
 

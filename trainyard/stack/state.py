@@ -24,7 +24,7 @@ def declared_backend(stack_file: Path) -> str:
         return ""
     if not isinstance(url, str) or urlsplit(url).scheme not in SCHEMES:
         allowed = "the URL of a Pulumi backend: " + ", ".join(f"{each}://…" for each in SCHEMES)
-        fix = "write what `trainyard bootstrap` prints, or leave it out: the state is then on this host"
+        fix = "write what `trainyard stack state-bucket` prints, or leave it out: the state is on this host"
         raise InputError([Problem(BACKEND_KEY, repr(url), allowed, fix, str(stack_file))])
     return url
 
@@ -35,7 +35,7 @@ def backend_variables(
     """Return the engine's variables for the stack's backend, given those for a state on this host.
 
     A backend elsewhere is reached with what the user has signed in with, and its secrets with the user's own
-    passphrase where there is one: that remains in the environment, since `trainyard env` prints these.
+    passphrase where there is one: that remains in the environment, since `trainyard stack env` prints these.
     """
     url = declared_backend(stack_file) or environ.get("PULUMI_BACKEND_URL", "")
     if not url or url == local["PULUMI_BACKEND_URL"]:

@@ -20,7 +20,7 @@ after that."""
 class Published(Layer):
     """Namespace and release; `ready` is what custom resources of the operator wait for.
 
-    Its inputs name the chart and every image that it brings, for policies and for `trainyard images`.
+    Its inputs name the chart and every image that it brings, for policies and for `trainyard stack images`.
     """
 
     def __init__(

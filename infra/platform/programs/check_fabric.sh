@@ -82,7 +82,7 @@ case "$NCCL_NET ${NCCL_IB_DISABLE:-0} ${NCCL_NET_PLUGIN:-}" in
 esac
 [ "${missing:-}${low:-}" ] || exit 0
 message="trainyard: ranks would train over TCP, on a pool with the fabric ${TRAINYARD_FABRIC%% *}:${missing:-}${low:-}
-Add missing files to the image (training/images has all of them; \`trainyard images --check\` checks an image). If TCP
+Add missing files to the image (training/images has all of them; \`trainyard stack images --check\` checks an image). If TCP
 is intended, set NCCL_NET=Socket in the job's variables; if this check is wrong, set TRAINYARD_FABRIC=none there."
 echo "$message" >&2
 [ "${1:-}" ] || exit 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Prints the Python stacks of a pod's ranks, for `trainyard stacks`: on SIGUSR2 each rank writes them to a memory file.
+# Prints the Python stacks of a pod's ranks, for `trainyard job traces`: on SIGUSR2 each rank writes them to a memory file.
 #
 # A process has the file only if it handles the signal, which would kill any other process; a fork may have its parent's
 # file, which has the parent's number. The first line of the file has the rank.

@@ -20,7 +20,7 @@ from infra.stackfile.answers import (
     without_secrets,
 )
 from infra.stackfile.source import STACK_KEY, read
-from trainyard.commands.validate import validate
+from trainyard.commands.stack.validate import validate
 
 SECTION = {"target": {"access": {"admins": ["old"]}, "public": False}, "pools": [{"nodes": 1}]}
 

@@ -19,7 +19,7 @@ from policies.config import Residency
 from rehearsal.aws.account import ACCOUNT, MotoAccount
 from rehearsal.aws.models import client
 from tests.infra.plan import stack_file
-from trainyard.stack.bootstrap import check_residency, residency
+from trainyard.stack.state_bucket import check_residency, residency
 
 pytestmark = pytest.mark.clouds
 

@@ -1,4 +1,4 @@
-"""Stacks of all threads on a signal, as `trainyard stacks` requests them in a pod."""
+"""Stacks of all threads on a signal, as `trainyard job traces` requests them in a pod."""
 
 import os
 import signal

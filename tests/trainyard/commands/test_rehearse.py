@@ -6,7 +6,7 @@ import pytest
 
 from engine.paths import Paths
 from rehearsal.leaks import SECRET, Leak
-from trainyard.commands.rehearse.project import leaks_left
+from trainyard.commands.stack.rehearse.project import leaks_left
 
 PASSPHRASE = "four words of passphrase"
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from infra.errors import Problem, TrainyardError
 from rehearsal.order import ChainStep
 from rehearsal.rehearse import Phase, Refused, Rehearsal
-from trainyard.commands.rehearse.report import RehearsalReport, failure
+from trainyard.commands.stack.rehearse.report import RehearsalReport, failure
 
 VPC = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:ec2/vpc:Vpc::dev-vpc"
 BUCKET = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:s3/bucket:Bucket::dev-bucket"

@@ -9,6 +9,7 @@ import yaml
 
 from infra.errors import ExitCode
 from trainyard import cli
+from trainyard.commands.usage import FORMER
 
 
 def wrong(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,14 +38,24 @@ def test_hidden_commands_are_not_offered(
 ) -> None:
     wrong("trainyard credentials", monkeypatch)
     output = capsys.readouterr().err
-    assert "allowed: up, down, " in output
+    assert "allowed: run, jobs, " in output
     assert output.count("credential") == 1, "only what was given"
+
+
+@pytest.mark.parametrize(("former", "now"), FORMER.items())
+def test_a_former_command_names_the_present_one(
+    former: str, now: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong(f"trainyard {former}", monkeypatch)
+    assert f"fix:     `trainyard {former}` is now `trainyard {now}`" in capsys.readouterr().err
+    group, *members = now.partition(" --")[0].split()
+    assert members[0] in cli.GROUPS[group][1] if members else group in cli.COMMANDS
 
 
 def test_a_group_of_commands_without_one_shows_its_help(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong("trainyard secret", monkeypatch)
+    wrong("trainyard team secret", monkeypatch)
     output = "".join(capsys.readouterr())
-    assert "Usage: trainyard secret" in output
+    assert "Usage: trainyard team secret" in output
     assert "got:" not in output

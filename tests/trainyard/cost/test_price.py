@@ -1,4 +1,4 @@
-"""`trainyard price`: costs by the catalogue's dated prices; a missing price is reported and never guessed."""
+"""`trainyard cost`: costs by the catalogue's dated prices; a missing price is reported and never guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard images`: the inventory of a stack's images and charts, and its check against registries."""
+"""`trainyard stack images`: the inventory of a stack's images and charts, checked against registries."""
 
 import base64
 import io
@@ -111,7 +111,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
 
 @pytest.mark.engine
 def test_the_command_needs_no_program_on_the_users_path(tmp_path: Path) -> None:
-    command = [str(ROOT / ".venv/bin/trainyard"), "images", "aws-dev", "-o", "json"]
+    command = [str(ROOT / ".venv/bin/trainyard"), "stack", "images", "-s", "aws-dev", "-o", "json"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "TRAINYARD_STATE": str(tmp_path)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

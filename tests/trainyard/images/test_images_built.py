@@ -1,4 +1,6 @@
-"""Real images, built by buildah, checked by `trainyard images`: a library that a layer removes is missing."""
+"""Real images, built by buildah, checked by `trainyard stack images`: a library that a layer removes is
+missing.
+"""
 
 import io
 import shutil

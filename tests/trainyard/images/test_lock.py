@@ -1,4 +1,4 @@
-"""`trainyard images --lock`: a fake registry resolves tags to digests, which the stack file gets."""
+"""`trainyard stack images --lock`: a fake registry resolves tags to digests, which the stack file gets."""
 
 import hashlib
 import io
@@ -130,12 +130,12 @@ def test_the_rest_of_the_stack_file_is_not_changed(name: str, tmp_path: Path) ->
     file.write_text(original)
     write(file, {"registry.example.com/b:1": DIGEST, "registry.example.com/a:1": OTHER})
     once = file.read_text()
-    block = once.index("\n    # by `trainyard images --lock`\n")
+    block = once.index("\n    # by `trainyard stack images --lock`\n")
     assert original.startswith(once[:block])
     assert once[block:].count("\n") == 6
     write(file, {"registry.example.com/b:1": OTHER})
     assert file.read_text() == once[:block] + (
-        "\n    # by `trainyard images --lock`\n    images:\n      digests:\n"
+        "\n    # by `trainyard stack images --lock`\n    images:\n      digests:\n"
         f"        registry.example.com/b:1: {OTHER}\n"
     )
     assert load(file).images.digests == {"registry.example.com/b:1": OTHER}

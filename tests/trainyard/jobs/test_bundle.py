@@ -1,4 +1,4 @@
-"""Secrets that `trainyard bundle` redacts; the whole bundle is tested in tests/e2e/test_member.py."""
+"""Secrets that `trainyard job bundle` redacts; the whole bundle is tested in tests/e2e/test_member.py."""
 
 import pytest
 

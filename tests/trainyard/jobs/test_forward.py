@@ -1,4 +1,4 @@
-"""The port argument of `trainyard forward`; traffic is tested in tests/e2e/test_member.py."""
+"""The port argument of `trainyard job forward`; traffic is tested in tests/e2e/test_member.py."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`trainyard queue`: positions, reasons and estimated starts, from the objects that a member may read."""
+"""`trainyard job queue`: positions, reasons and estimated starts, from the objects that a member may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard search`: the TrainJobs of its trials, as a fake API server receives them."""
+"""`trainyard job search`: the TrainJobs of its trials, as a fake API server receives them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trainyard secret`: members create versions of a secret, and can never read a value."""
+"""`trainyard team secret`: members create versions of a secret, and can never read a value."""
 
 import io
 from typing import Any

@@ -1,4 +1,4 @@
-"""`trainyard deploy-role`: its arguments, and the project that may assume the role."""
+"""`trainyard stack deploy-role`: its arguments, and the project that may assume the role."""
 
 import json
 import subprocess
@@ -26,7 +26,15 @@ def test_a_stack_in_no_account_has_no_role(stack: str) -> None:
 
 @pytest.mark.engine
 def test_the_command_prints_the_role_without_any_request(tmp_path: Path) -> None:
-    command = [str(ROOT / ".venv/bin/trainyard"), "deploy-role", "-s", "aws-dev", "--gitlab", "team/research"]
+    command = [
+        str(ROOT / ".venv/bin/trainyard"),
+        "stack",
+        "deploy-role",
+        "-s",
+        "aws-dev",
+        "--gitlab",
+        "team/research",
+    ]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "TRAINYARD_STATE": str(tmp_path)}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,4 @@
-"""`trainyard login`: which files it refuses, and how it merges one into a kubeconfig.
+"""`trainyard team login`: which files it refuses, and how it merges one into a kubeconfig.
 
 A login on a real cluster is in tests/e2e/test_member.py.
 """
@@ -84,7 +84,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
 def test_another_kind_of_file_is_refused_with_where_to_get_one(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file"
     file.write_text(text)
-    with pytest.raises(InputError, match="trainyard access export"):
+    with pytest.raises(InputError, match="trainyard team access"):
         read(file)
 
 

@@ -49,7 +49,7 @@ def test_variables_of_trainyard_env_do_not_count_as_another_backend(tmp_path: Pa
 def test_a_shared_state_is_opened_by_the_users_passphrase(tmp_path: Path) -> None:
     environ = {"PULUMI_CONFIG_PASSPHRASE": "theirs"}
     printed = backend_variables(stack_file(tmp_path, "azblob://state"), LOCAL, environ)
-    assert "theirs" not in printed.values()  # `trainyard env` prints them
+    assert "theirs" not in printed.values()  # `trainyard stack env` prints them
     variables = {**environ, **printed}
     assert variables["PULUMI_CONFIG_PASSPHRASE"] == "theirs"
     assert "PULUMI_CONFIG_PASSPHRASE_FILE" not in variables

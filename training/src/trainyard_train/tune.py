@@ -6,8 +6,8 @@ through a file. A trial with poor results at a step is ended early (successive h
 preempted worker saves its trial, and the next free one continues it.
 
 With `--one NAME` the command ends after one trial, and a second start with that name makes no second trial.
-So `trainyard search` makes each trial a separate job, which waits in the cluster's queue and may be restarted
-at any moment.
+So `trainyard job search` makes each trial a separate job, which waits in the cluster's queue and may be
+restarted at any moment.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def deploy_role(
 
 
 def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:
-    yield "the policy that `trainyard bootstrap` prints, for the state and its key"
+    yield "the policy that `trainyard stack state-bucket` prints, for the state and its key"
     yield (
         f"do not name the role `{stack.name}-…`: it may change the trust policy of every role with that"
         " prefix"

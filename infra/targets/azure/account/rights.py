@@ -41,7 +41,7 @@ def deploy_role(
     notes = (
         f"assign it at {scope} under `condition`: the stack creates its resource groups",
         "put the application's group among access.admins",
-        "the roles that `trainyard bootstrap` prints, for the state and its key",
+        "the roles that `trainyard stack state-bucket` prints, for the state and its key",
     )
     condition = {} if pipeline.read_only else assigns_no_rights()
     return DeployRole(trust(pipeline), {f"{stack.name}-{what}": role}, condition, notes)

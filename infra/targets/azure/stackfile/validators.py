@@ -145,7 +145,7 @@ def existing_storage_has_its_keys(target: AzureSpec) -> Iterator[Finding]:
 
 def machines_exist(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue."""
-    listed_by = "`trainyard catalog --cloud azure`"
+    listed_by = "`trainyard catalog machines --cloud azure`"
     yield from cloud_validators.machines_exist(target, pools, what="a VM size of Azure", listed_by=listed_by)
 
 

@@ -68,7 +68,7 @@ def the_network_holds_the_pods(target: CoreweaveSpec, pools: Pools) -> Iterator[
 
 def machines_exist(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue, and in the zone."""
-    what, listed_by = "an instance type of CoreWeave", "`trainyard catalog --cloud coreweave`"
+    what, listed_by = "an instance type of CoreWeave", "`trainyard catalog machines --cloud coreweave`"
     yield from cloud_validators.machines_exist(target, pools, what=what, listed_by=listed_by)
     for index, pool, machine in with_machines("coreweave", pools):
         yield from machine_is_sold(index, pool, machine, target.zone)

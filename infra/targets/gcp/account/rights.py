@@ -35,7 +35,7 @@ def deploy_role(
             " among access.admins",
             "roles/iam.workloadIdentityUser on that service account, for `member`",
             "it applies to the whole project, as roles cannot be limited to a stack: use a project per stack",
-            "the roles that `trainyard bootstrap` prints, for the state and its key",
+            "the roles that `trainyard stack state-bucket` prints, for the state and its key",
         ),
     )
 

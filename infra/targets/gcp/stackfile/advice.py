@@ -7,7 +7,7 @@ from infra.targets.advice import RUN_AGAIN, Advice, unreachable
 ADVICE = (
     Advice(
         r"machine type (?P<machine>[\w-]+) is not available on demand",
-        "Google Cloud sells {machine} in other ways only (`trainyard catalog --cloud gcp`):"
+        "Google Cloud sells {machine} in other ways only (`trainyard catalog machines --cloud gcp`):"
         f" write `capacity: spot`, `provisioning: all-at-once` or a `reservation`, {RUN_AGAIN}",
     ),
     Advice(

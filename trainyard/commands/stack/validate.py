@@ -1,0 +1,84 @@
+import json
+import sys
+from functools import reduce
+from typing import Annotated
+
+import typer
+
+from infra.stackfile.source import FLEET_KEY, STACK_KEY, read, show
+from trainyard.commands.options import StackName
+from trainyard.forms import SchemaForm
+from trainyard.stack.session import Session
+
+
+def validate(
+    stack: StackName = "",
+    expand: Annotated[
+        bool, typer.Option(help="Print also what the file leaves out: each default and where it is from.")
+    ] = False,
+    schema: Annotated[
+        SchemaForm | None,
+        typer.Option(
+            metavar="FORM", help="Print the schema of all stack files instead: json, markdown, package."
+        ),
+    ] = None,
+) -> None:
+    """Check the stack file, and report every problem with its line.
+
+    --schema json prints the JSON Schema for editors, markdown the reference page, package the schema of the
+    component package (docs/package.md); all from the same models.
+
+    [dim]trainyard stack validate -s aws
+    trainyard stack validate --schema json > stacks/schema.json
+    # yaml-language-server: $schema=schema.json     (the first line of a stack file)[/]
+    """
+    if schema is not None:
+        _print_schema(schema)
+        return
+    from trainyard.stack.state import declared_backend
+
+    session = Session(stack)
+    if session.is_fleet:
+        workers = ", ".join(f"{worker.name} in {worker.place.name}" for worker in session.fleet.workers)
+        session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {workers}", highlight=False)
+        _print_overrides(session, FLEET_KEY)
+        return
+    pools = ", ".join(f"{pool.name} × {pool.num_nodes}" for pool in session.stack.pools)
+    declared_backend(session.stack_file)
+    session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
+    _print_overrides(session, STACK_KEY)
+    if expand:
+        _print_defaults(session)
+
+
+def _print_schema(form: SchemaForm) -> None:
+    if form is SchemaForm.PACKAGE:
+        from trainyard.component import schema as of_package
+
+        sys.stdout.write(of_package.as_text(of_package.package_schema()))
+        return
+    from trainyard.stack.reference import page
+    from trainyard.stack.schema import as_text, file_schema
+
+    found = file_schema()
+    sys.stdout.write(as_text(found) if form is SchemaForm.JSON else page(found))
+
+
+def _print_defaults(session: Session) -> None:
+    """Print each key that the file leaves out and that depends on others, as a line of YAML."""
+    from infra.stackfile.defaults import completed
+    from infra.stackfile.stack_file import stack_name
+
+    found = completed(read(session.stack_file)[0], stack_name(session.stack_file))
+    for path, origin in found.origins.items():
+        value = json.dumps(reduce(lambda data, key: data[key], path, found.data))
+        session.console.print(
+            f"  {show(path)}: {value}  # {origin}", highlight=False, markup=False, soft_wrap=True
+        )
+
+
+def _print_overrides(session: Session, key: str) -> None:
+    """Print the answers (`trainyard:stack.PATH`) that differ from the section's values."""
+    _, source = read(session.stack_file, key)
+    for each in source.overrides:
+        session.console.print(f"  {each}", highlight=False, markup=False, soft_wrap=True)
