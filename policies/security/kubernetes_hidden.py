@@ -18,6 +18,16 @@ CREATES = re.compile(
 )
 """Commands, and manifests, by which a script creates what would be a resource."""
 NAMES = ("chart", "name", "metadata.name", "typeName", "spec.source.chart")
+REVIEWED = (
+    "aws-dranet:1.0.0",
+    "cluster-autoscaler:9.59.0",
+    "csi-driver-nfs:4.13.4",
+    "dra-driver-nvidia-gpu:0.4.1",
+    "gpu-operator-charts:v1.5.1",
+    "gpu-operator:v26.3.3",
+    "network-operator:26.4.0",
+)
+"""Vendors' charts, by name and version, that were read for this release of Trainyard, which installs them."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -32,7 +42,10 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
     if not any(fnmatchcase(name, pattern) for name in named for pattern in allowed):
         path = "chart" if resource.type.startswith("kubernetes:helm.sh/") else "type"
         got = names[0] if names and path == "chart" else resource.type
-        yield Violation(path, got, "resources that policies see, such as helm.v4.Chart renders")
+        chart = f"{got.rpartition('/')[2]}:{resource.props.get('version', '')}"
+        seen = "resources that policies see, such as helm.v4.Chart renders"
+        is_reviewed = path == "chart" and chart in resource.parameters["reviewed"]
+        yield Violation(path, got, seen, is_advice=is_reviewed)
 
 
 POLICY = Policy(
@@ -54,6 +67,12 @@ POLICY = Policy(
             "items": {"type": "string"},
             "default": [],
             "description": "Patterns of charts, or of `type::name`, that were reviewed by other means.",
-        }
+        },
+        "reviewed": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": [*REVIEWED],
+            "description": "Charts, as `name:version`, that are reported, not refused: those of Trainyard.",
+        },
     },
 )  # fmt: skip

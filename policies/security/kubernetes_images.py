@@ -1,11 +1,12 @@
-"""Policy: images of containers and image volumes are pinned by digest, unless they are never pulled or match
-a permitted pattern and have a content hash as the tag.
+"""Policy: images of containers and image volumes are pinned by digest, unless they are never pulled, have a
+content hash as the tag where that is permitted, or are Trainyard's own operators (then it is advice).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from policies.policy import Policy, Resource, Violation
@@ -14,6 +15,21 @@ from policies.workloads import TYPES, containers, pod_specs
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 PINNED = "name@sha256:<64 hex digits>"
 CONTENT_TAG = re.compile(r":[0-9a-f]{12,64}$")
+OPERATORS = "kubernetes:apps/v1:"
+RELEASED = (
+    "docker.io/library/ubuntu:24.04",
+    "docker.io/mpioperator/mpi-operator:*",
+    "*.dkr.ecr.*.amazonaws.com/eks/aws-efa-k8s-device-plugin:v*",
+    "gcr.io/gke-release/nri-device-injector:v*",
+    "ghcr.io/kubeflow/trainer/trainer-controller-manager:v*",
+    "ghcr.io/kubeflow/training-v1/training-operator:v*",
+    "mcr.microsoft.com/oss/kubernetes-csi/*:v*",
+    "mcr.microsoft.com/oss/v2/kubernetes-csi/*:v*",
+    "registry.k8s.io/jobset/jobset:v*",
+    "registry.k8s.io/kueue/kueue:v*",
+    "us-docker.pkg.dev/gce-ai-infra/*:v*",
+)
+"""Images of Trainyard's operators and node software whose publishers' digests the release does not know."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -21,6 +37,19 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
     An image that is imported onto the nodes needs neither: no registry can move it.
     """
+    for violation in _by_tag(resource):
+        yield replace(violation, is_advice=_is_released(resource, str(violation.got)))
+
+
+def _is_released(resource: Resource, image: str) -> bool:
+    """Whether an operator's image, or its copy in a mirror, is one that Trainyard installs."""
+    patterns = resource.parameters["released"]
+    return resource.type.startswith(OPERATORS) and any(
+        fnmatchcase(image, form) for pattern in patterns for form in (pattern, f"*/{pattern}")
+    )
+
+
+def _by_tag(resource: Resource) -> Iterator[Violation]:
     allowed = resource.parameters["content_tagged"]
     for pod in pod_specs(resource):
         for container in containers(pod):
@@ -54,6 +83,12 @@ POLICY = Policy(
             "items": {"type": "string"},
             "default": ["trainyard.local/*"],
             "description": "Patterns of images whose tag is a hash of their content (12 hex digits or more).",
-        }
+        },
+        "released": {
+            "type": "array",
+            "items": {"type": "string"},
+            "default": [*RELEASED],
+            "description": "Patterns of operators' images that are advised, not refused, to have a digest.",
+        },
     },
 )

@@ -338,7 +338,7 @@ def exempted(policy: str, resource: str = "aws:*::*") -> dict[str, str]:
 def exempt(runner: Runner, policy: str) -> None:
     file = Path(runner.environment["TRAINYARD_STACKS"]) / "Pulumi.dev.yaml"
     data = yaml.safe_load(file.read_text())
-    data["config"]["trainyard:exemptions"].append(exempted(policy))
+    data["config"].setdefault("trainyard:exemptions", []).append(exempted(policy))
     file.write_text(yaml.safe_dump(data, sort_keys=False))
 
 

@@ -28,10 +28,6 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     stack["target"] = {"kind": "toy", "address": "https://toy.invalid"}
     # The platform's objects are those of every target, and `tests/infra/targets/toy` plans them.
     stack["operators"] = dict.fromkeys(("jobset", "trainer", "mpi", "kueue"), "existing")
-    # As in the shipped stacks of the clouds, for upstream's images.
-    config["config"]["trainyard:exemptions"] = yaml.safe_load(stack_file("onprem").read_text())["config"][
-        "trainyard:exemptions"
-    ]
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks" / "Pulumi.toy.yaml").write_text(yaml.safe_dump(config))
     paths = Paths.from_environment()

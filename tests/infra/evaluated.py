@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from infra.common.artifacts import ROOT
 from policies import wire
 from policies.config import EvaluatedStack, Measurement
 from policies.evaluation import PolicyEvaluator
@@ -24,10 +25,17 @@ TODAY = date(2026, 11, 21)
 def evaluated(name: str, checkpoint_seconds: float, file: Path | None = None) -> EvaluatedStack:
     """Return a stack as the pack reads it, with a checkpoint time that was measured the day before."""
     config: dict[str, Any] = yaml.safe_load((file or stack_file(name)).read_text())["config"]
+    config |= {"trainyard:unknown": project_config()["trainyard:unknown"]["value"]}
     texts = {key: json.dumps(value) for key, value in config.items()}
     return EvaluatedStack(
         "trainyard", name, config=texts, today=TODAY, measurement=Measurement(checkpoint_seconds, TODAY)
     )
+
+
+def project_config() -> Mapping[str, Any]:
+    """Return the configuration that our project gives to each stack."""
+    found: Mapping[str, Any] = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
+    return found
 
 
 def findings(
@@ -51,6 +59,8 @@ def findings(
         RelatedResource(_resource(each, providers, stack), depends_on=each.depends_on)
         for each in found.resources
     ]
+    for each in found.resources:  # in the plan's order, not the engine's, where each follows what it needs
+        stack.declared.add(each.name, PropertyBlock(wire.decode(each.wire)).data)
     alone = [finding for member in members for finding in evaluator.evaluate(member.resource)]
     return sorted(
         f"{finding.policy.name}: {finding.resource.type}::{finding.resource.name}: {finding.violation}"

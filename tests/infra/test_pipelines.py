@@ -132,11 +132,10 @@ def granted() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_the_shipped_organisation_file_grants_what_shipped_templates_are_exempt_from(template: str) -> None:
+def test_shipped_templates_need_no_exemption(template: str) -> None:
     config = filled(template, "vision")["config"]
     assert isinstance(config, dict)
-    stack = evaluated(config.get("trainyard:exemptions", []))
-    assert stack.exemptions == stack.organisation.exemptions
+    assert "trainyard:exemptions" not in config
 
 
 def evaluated(own: object) -> EvaluatedStack:
@@ -158,7 +157,8 @@ def pack_organisation(given: Mapping[str, Any]) -> Any:
 
 
 def test_a_stack_cannot_exempt_itself_under_the_shipped_organisation_file() -> None:
-    own = {**granted()["granted"][0], "resource": "kubernetes:*::*"}
+    details = {"owner": "research", "reason": "it is in the way", "expires": "2027-06-30"}
+    own = {"policy": "kubernetes-images-pinned", "resource": "kubernetes:*::*", **details}
     with pytest.raises(
         PolicyConfigError,
         match=r"exemptions\[0\]: got kubernetes-images-pinned for kubernetes:\*::\*; allowed",

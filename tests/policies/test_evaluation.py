@@ -5,11 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from infra.common.artifacts import pinned
 from policies.config import EvaluatedStack, Organisation
 from policies.evaluation import PolicyEvaluator
 from policies.exemptions import Exemption, PolicyConfigError
+from policies.pack import POLICIES
 from policies.policy import EnforcementLevel, Policy, Resource, Violation
 from policies.rules import must_equal
+from policies.security.kubernetes_hidden import REVIEWED
 from policies.unknowns import UNKNOWN, PropertyBlock
 
 
@@ -139,3 +142,48 @@ def test_parameters_have_defaults() -> None:
     messages(PolicyEvaluator([policy]))
     messages(PolicyEvaluator([policy], parameters={"a-policy": {"limit": 5}}))
     assert seen == [3, 5]
+
+
+def of_pack(kind: str, name: str, **props: object) -> list[str]:
+    """Return the levels at which the pack reports a resource."""
+    resource = Resource(kind, name, props=PropertyBlock(props))
+    concerned = [each for each in POLICIES if each.name.startswith("kubernetes-") and not each.together_with]
+    return [finding.level.value for finding in PolicyEvaluator(concerned).evaluate(resource)]
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "levels"),
+    [
+        ("registry.k8s.io/kueue/kueue:v0.18.4", "apps/v1:Deployment", ["advisory"]),
+        ("mirror.example.com/all/registry.k8s.io/kueue/kueue:v0.18.4", "apps/v1:Deployment", ["advisory"]),
+        ("registry.k8s.io/kueue/kueue:latest", "apps/v1:Deployment", ["mandatory"]),
+        ("registry.k8s.io/other/kueue:v0.18.4", "apps/v1:Deployment", ["mandatory"]),
+        ("registry.k8s.io/kueue/kueue:v0.18.4", "batch/v1:Job", ["mandatory"]),
+    ],
+)
+def test_operators_of_a_release_are_advised_to_have_a_digest(
+    image: str, kind: str, levels: list[str]
+) -> None:
+    spec = {"template": {"spec": {"containers": [{"name": "manager", "image": image}]}}}
+    assert of_pack(f"kubernetes:{kind}", "controller", spec=spec) == levels
+
+
+@pytest.mark.parametrize(
+    ("chart", "version", "levels"),
+    [
+        ("gpu-operator", None, ["advisory"]),
+        ("oci://registry.example.com/charts/gpu-operator", None, ["advisory"]),
+        ("gpu-operator", "v1.0.0", ["mandatory"]),
+        ("agent", "1.0.0", ["mandatory"]),
+    ],
+)
+def test_charts_of_a_release_are_reported_and_others_refused(
+    chart: str, version: str | None, levels: list[str]
+) -> None:
+    version = version or pinned()["published_charts"]["gpu-operator"]["version"]
+    assert of_pack("kubernetes:helm.sh/v3:Release", "it", chart=chart, version=version) == levels
+
+
+def test_the_reviewed_charts_are_those_that_versions_yaml_pins() -> None:
+    charts = {f"{name}:{chart['version']}" for name, chart in pinned()["published_charts"].items()}
+    assert {*REVIEWED} == charts

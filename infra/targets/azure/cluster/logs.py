@@ -4,7 +4,6 @@ existing Log Analytics workspace.
 
 from __future__ import annotations
 
-import pulumi
 from pulumi_azure_native.containerservice.managed_cluster import ManagedCluster
 from pulumi_azure_native.monitor._inputs import LogSettingsArgs
 from pulumi_azure_native.monitor.diagnostic_setting import DiagnosticSetting
@@ -21,19 +20,28 @@ RETENTION_DAYS = 90
 
 def keep_logs(scope: Scope, groups: Groups, cluster: ManagedCluster) -> None:
     """Send the control plane's logs to a workspace that is retained when the stack is destroyed."""
+    made = [] if scope.spec.log_workspace else [_workspace(scope, groups)]
     DiagnosticSetting(
         scope.named("logs"),
         name="audit",
         resource_uri=cluster.id,
-        workspace_id=scope.spec.log_workspace or _workspace(scope, groups),
+        workspace_id=scope.spec.log_workspace or _workspace_id(scope),
         log_analytics_destination_type="Dedicated",
         logs=[LogSettingsArgs(category=each, enabled=True) for each in LOGS],
-        opts=scope.options(),
+        opts=scope.options(depends_on=made),
     )
 
 
-def _workspace(scope: Scope, groups: Groups) -> pulumi.Output[str]:
-    made = Workspace(
+def _workspace_id(scope: Scope) -> str:
+    """Return the ID that the workspace will have: policies on destinations see it before it exists."""
+    group = scope.named("cluster" if scope.spec.storage_group else "data")
+    provider = "Microsoft.OperationalInsights/workspaces"
+    of_group = f"/subscriptions/{scope.spec.subscription}/resourceGroups/{group}"
+    return f"{of_group}/providers/{provider}/{scope.named('logs')}"
+
+
+def _workspace(scope: Scope, groups: Groups) -> Workspace:
+    return Workspace(
         scope.named("logs"),
         workspace_name=scope.named("logs"),
         resource_group_name=groups.data,
@@ -44,4 +52,3 @@ def _workspace(scope: Scope, groups: Groups) -> pulumi.Output[str]:
         tags=scope.tags,
         opts=scope.options(retain_on_delete=True),
     )
-    return made.id

@@ -112,10 +112,7 @@ def test_nodes_have_the_one_or_the_other_where_a_stack_has_both(aws: Stack, rend
 
 
 def test_the_policies_let_it_pass(claims_plan: Plan) -> None:
-    # A vendor's release is refused until the stack file exempts it, as those of the other targets do.
-    found = findings("aws", claims_plan)
-    assert [each for each in found if "Release::aws-dranet" not in each] == []
-    assert len(found) == 1
+    assert findings("aws", claims_plan) == []
 
 
 def test_queues_do_not_count_what_is_claimed(claims_plan: Plan) -> None:
