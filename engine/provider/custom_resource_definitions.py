@@ -1,5 +1,5 @@
 """`trainyard:kubernetes:CustomResourceDefinitions`: applies changed CRDs of a bundle, waits until they are
-established, and deletes them unless they are retained.
+established, and deletes those of which no objects are left. It never changes a CRD of others.
 
 The operators' CRDs are 7 MB, most of them descriptions in schemas. The engine rewrites its state at every
 step, so the state has a digest for each, and the manifests are read from a file.
@@ -27,20 +27,17 @@ from engine.provider.resource import (
     ResourceNotFound,
 )
 from infra.clients.kubernetes import ApiServer
-from infra.errors import InputError, Problem
+from infra.errors import InputError, Problem, TrainyardError
 
 _COLLECTION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DIGEST = "trainyard.dev/digest"
 """Annotation with the digest of the applied manifest; the server's defaults prevent a direct comparison."""
+OWNER = "trainyard.dev/owner"
+"""Annotation with the stack that an object belongs to, PROJECT/STACK: `infra.common.names` has it too."""
 WORKERS = 8
 ESTABLISHED_SECONDS = 300.0
 REMOVED_SECONDS = 120.0
 EXPECTED = "an API server that accepts the definitions"
-REMOVE = (
-    "`kubectl get {name} -A` lists them. The operator that removes finalizers has been deleted: remove them"
-    """ (`kubectl patch {name} NAME --type=merge --patch='{{"metadata":{{"finalizers":null}}}}'`)"""
-)
-"""Next step for the user where custom objects outlive their operator."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 T = TypeVar("T")
@@ -62,15 +59,13 @@ class CustomResourceDefinitions(ResourceHandler):
     def check(self, inputs: Inputs) -> list[Failure]:
         failures = [
             Failure(name, "is required, as a string")
-            for name in ("kubeconfig", "source")
+            for name in ("kubeconfig", "owner", "source")
             if not isinstance(inputs.get(name), str)
         ]
         definitions = inputs.get("definitions")
         if not isinstance(definitions, Mapping) or not definitions:
             failures.append(Failure("definitions", "is required: a mapping of CRD names to sha256 digests"))
-        if not isinstance(inputs.get("retain", False), bool):
-            failures.append(Failure("retain", "must be true or false"))
-        known = {"kubeconfig", "source", "definitions", "retain"}
+        known = {"kubeconfig", "owner", "source", "definitions"}
         failures += [
             Failure(name, "is not a property of this type") for name in sorted(inputs.keys() - known)
         ]
@@ -80,37 +75,62 @@ class CustomResourceDefinitions(ResourceHandler):
         return "custom-resource-definitions"
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
+        """Raises TrainyardError, before any is applied, where some exist that are not this stack's."""
         _apply(inputs, progress)
         return {}
 
     def update(self, old: Inputs, new: Inputs, progress: HandlerProgress) -> Outputs:
-        """Apply changed definitions; on the same cluster and without `retain`, remove unrequested ones."""
-        _apply(new, progress)
-        if old["kubeconfig"] == new["kubeconfig"] and not new.get("retain", False):
+        """Apply changed definitions; on the same cluster remove unrequested ones without objects."""
+        _apply(new, progress, known=old["definitions"])
+        if old["kubeconfig"] == new["kubeconfig"]:
             dropped = old["definitions"].keys() - new["definitions"].keys()
             _connect(new["kubeconfig"]).remove(dropped, progress)
         return {}
 
     def read(self, inputs: Inputs, outputs: Outputs, progress: HandlerProgress) -> ReadResult:
         """Report missing and changed definitions. Raises ResourceNotFound where all are missing."""
-        found = _connect(inputs["kubeconfig"]).digests()
-        definitions = {name: found[name] for name in inputs["definitions"] if name in found}
+        found = _connect(inputs["kubeconfig"]).annotations()
+        definitions = {name: found[name].get(DIGEST, "") for name in inputs["definitions"] if name in found}
         if not definitions:
             raise ResourceNotFound(inputs["source"])
         return ReadResult({**inputs, "definitions": definitions}, outputs)
 
     def delete(self, inputs: Inputs, progress: HandlerProgress) -> None:
-        """Remove them, and with them every object of their kinds, unless `retain` is set."""
-        if not inputs.get("retain", False):
-            _connect(inputs["kubeconfig"]).remove(inputs["definitions"], progress)
+        """Remove those of which no objects are left: a removed definition would delete these."""
+        _connect(inputs["kubeconfig"]).remove(inputs["definitions"], progress)
 
 
-def _apply(inputs: Inputs, progress: HandlerProgress) -> None:
-    """Update definitions that differ from the bundle."""
+def _apply(inputs: Inputs, progress: HandlerProgress, known: Collection[str] = ()) -> None:
+    """Update definitions that differ from the bundle; the state has those in `known` as this stack's."""
     manifests = load_bundle(Path(inputs["source"]), inputs["definitions"])
     server = _connect(inputs["kubeconfig"])
-    found = server.digests()
-    server.apply([m for name, m in manifests.items() if found.get(name) != digest(m)], progress)
+    found = server.annotations()
+    owner = inputs["owner"]
+    if foreign := [
+        name
+        for name in sorted(manifests.keys() & found.keys() - set(known))
+        if found[name].get(OWNER) != owner
+    ]:
+        raise TrainyardError([_foreign(name, found[name], owner) for name in foreign])
+    changed = [
+        _marked(manifest, owner)
+        for name, manifest in manifests.items()
+        if found.get(name, {}).get(DIGEST) != digest(manifest)
+    ]
+    server.apply(changed, progress)
+
+
+def _foreign(name: str, annotations: Mapping[str, str], owner: str) -> Problem:
+    """Report a definition that somebody else has made."""
+    release = annotations.get("meta.helm.sh/release-name", "")
+    helm = f"Helm release {release} in {annotations.get('meta.helm.sh/release-namespace', '')}"
+    whose = annotations.get(OWNER) or (release and helm) or "others"
+    return Problem(
+        path=f"CustomResourceDefinition {name}",
+        got=f"exists, and is of {whose}",
+        allowed=f"one that stack {owner} has made; this one was not changed",
+        fix="leave their operator as it is: write `existing` for it in `operators` of the stack file",
+    )
 
 
 def load_bundle(source: Path, definitions: Mapping[str, str]) -> dict[str, Manifest]:
@@ -144,12 +164,12 @@ class DefinitionsClient:
     def __init__(self, api: ApiServer) -> None:
         self._api = api
 
-    def digests(self) -> dict[str, str]:
-        """The digest of each definition that exists; empty for one that is not ours."""
+    def annotations(self) -> dict[str, Mapping[str, str]]:
+        """The annotations of each definition that exists."""
         with refusals(EXPECTED):
             found = json.loads(self._api.read(_COLLECTION, accept=METADATA_ONLY))
         metadata = [item["metadata"] for item in found.get("items") or []]
-        return {each["name"]: each.get("annotations", {}).get(DIGEST, "") for each in metadata}
+        return {each["name"]: each.get("annotations") or {} for each in metadata}
 
     def apply(self, manifests: Collection[Manifest], progress: HandlerProgress) -> None:
         """Apply and wait until the API server serves them."""
@@ -157,7 +177,7 @@ class DefinitionsClient:
         def one(manifest: Manifest) -> None:
             name = manifest["metadata"]["name"]
             with refusals(EXPECTED):
-                applied = self._api.apply(f"{_COLLECTION}/{name}", _with_digest(manifest))
+                applied = self._api.apply(f"{_COLLECTION}/{name}", manifest)
             deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", EXPECTED, progress)
             while not _is_established(applied):
                 deadline.wait()
@@ -166,18 +186,34 @@ class DefinitionsClient:
         _in_parallel(one, manifests, "applied", progress)
 
     def remove(self, names: Collection[str], progress: HandlerProgress) -> None:
-        """Remove those that exist and wait until they are deleted."""
+        """Remove those that exist and have no objects, and wait until they are deleted."""
 
         def one(name: str) -> None:
+            if used := self._object_of(name):
+                progress.log(f"{name} is kept: {used} is of its kind")
+                return
             with refusals(EXPECTED):
                 is_there = self._api.delete(f"{_COLLECTION}/{name}")
-            late = f"{name} is not deleted: its objects have finalizers"
-            deadline = Deadline(REMOVED_SECONDS, late, EXPECTED, progress, REMOVE.format(name=name))
+            deadline = Deadline(REMOVED_SECONDS, f"{name} is not deleted", EXPECTED, progress)
             while is_there:
                 deadline.wait()
                 is_there = self._find(name) is not None
 
         _in_parallel(one, names, "removed", progress)
+
+    def _object_of(self, name: str) -> str:
+        """Name an object of a definition's kind; empty where none is left, or the definition is gone."""
+        definition = self._find(name)
+        if definition is None:
+            return ""
+        spec = definition["spec"]
+        served = next((each["name"] for each in spec["versions"] if each["served"]), "")
+        path = f"/apis/{spec['group']}/{served}/{spec['names']['plural']}"
+        with refusals(EXPECTED):
+            found = json.loads(self._api.read(path, {"limit": 1}, accept=METADATA_ONLY))
+        for item in found.get("items") or ():
+            return "/".join(filter(None, (item["metadata"].get("namespace"), item["metadata"]["name"])))
+        return ""
 
     def _find(self, name: str) -> Manifest | None:
         with refusals(EXPECTED):
@@ -193,9 +229,9 @@ def _in_parallel(
             progress.log(f"{count} of {len(items)} definitions {done}")
 
 
-def _with_digest(manifest: Manifest) -> Manifest:
+def _marked(manifest: Manifest, owner: str) -> Manifest:
     metadata = manifest["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), DIGEST: digest(manifest)}
+    annotations = {**(metadata.get("annotations") or {}), DIGEST: digest(manifest), OWNER: owner}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -15,6 +15,7 @@ RESOURCE_TYPES: Mapping[str, str] = {
     "trainyard:aws:NodeGroupSize": "engine.provider.node_group_size:NodeGroupSize",
     "trainyard:azure:AgentPoolSize": "engine.provider.agent_pool_size:AgentPoolSize",
     "trainyard:gcp:NodePoolSize": "engine.provider.node_pool_size:NodePoolSize",
+    "trainyard:kubernetes:ClusterClaim": "engine.provider.cluster_claim:ClusterClaim",
     "trainyard:kubernetes:CustomResourceDefinitions": (
         "engine.provider.custom_resource_definitions:CustomResourceDefinitions"
     ),

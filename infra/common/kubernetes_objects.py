@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pulumi
 from pulumi_kubernetes import Provider
+
+from infra.common.names import OWNER_ANNOTATION
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 _CLUSTER_SCOPED = frozenset(
@@ -94,6 +96,19 @@ def _named(name: str, opts: pulumi.ResourceOptions) -> tuple[str, pulumi.Resourc
     return f"{cluster}/{name}", pulumi.ResourceOptions.merge(opts, alias)
 
 
+def owner() -> str:
+    """Return the value of OWNER_ANNOTATION in this program: PROJECT/STACK, and a component's cluster."""
+    parts = (pulumi.get_project(), pulumi.get_stack(), _CLUSTER.get())
+    return "/".join(filter(None, parts))
+
+
+def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Give an object the mark of its stack."""
+    metadata = manifest["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), OWNER_ANNOTATION: owner()}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
 @dataclass(frozen=True)
 class Probe:
     """An object whose dry-run creation shows that a webhook evaluates objects."""
@@ -140,7 +155,7 @@ class KubernetesObject(pulumi.CustomResource):
         token = type_token(manifest["apiVersion"], manifest["kind"])
         name = logical_name(manifest)
         name, opts = _named(f"{cluster}/{name}" if cluster else name, opts)
-        super().__init__(token, name, dict(manifest), opts)
+        super().__init__(token, name, _marked(manifest), opts)
 
 
 class ExistingObject(pulumi.CustomResource):
@@ -201,8 +216,17 @@ class CustomResourceDefinitions(pulumi.CustomResource):
         source: str,
         opts: pulumi.ResourceOptions,
     ) -> None:
-        inputs = {"kubeconfig": kubeconfig, "definitions": dict(digests), "source": source}
+        asked = {"kubeconfig": kubeconfig, "definitions": dict(digests), "source": source}
+        inputs = {**asked, "owner": owner()}
         super().__init__("trainyard:kubernetes:CustomResourceDefinitions", name, inputs, opts)
+
+
+class ClusterClaim(pulumi.CustomResource):
+    """The mark of the stack that has the cluster; a second stack is refused before its first object."""
+
+    def __init__(self, name: str, kubeconfig: pulumi.Input[str], opts: pulumi.ResourceOptions) -> None:
+        inputs = {"kubeconfig": kubeconfig, "owner": owner()}
+        super().__init__("trainyard:kubernetes:ClusterClaim", name, inputs, opts)
 
 
 class ServingWebhooks(pulumi.CustomResource):
@@ -253,6 +277,8 @@ class Access:
     provider: pulumi.ProviderResource
     deleted_with: pulumi.Resource | None
     """Resource whose deletion also deletes all objects, so that no object is deleted separately."""
+    claim: pulumi.Resource | None = None
+    """The stack's claim to the cluster, which precedes all objects; None for a cluster of another stack."""
 
     def options(
         self, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()
@@ -283,3 +309,20 @@ def connect(
         opts=pulumi.ResourceOptions(parent=parent, deleted_with=owner, depends_on=list(depends_on)),
     )
     return Access(kubeconfig, provider, owner)
+
+
+def claim_and_connect(
+    name: str,
+    kubeconfig: pulumi.Output[str],
+    owner: pulumi.Resource | None,
+    parent: pulumi.Resource,
+    depends_on: Sequence[pulumi.Resource] = (),
+    *,
+    protect: bool = False,
+) -> Access:
+    """Claim the stack's cluster, and connect to it; a protected claim keeps `down` from deleting anything."""
+    options = pulumi.ResourceOptions(
+        parent=parent, deleted_with=owner, depends_on=list(depends_on), protect=protect
+    )
+    claim = ClusterClaim(name, kubeconfig, options)
+    return replace(connect(name, kubeconfig, owner, parent, [*depends_on, claim]), claim=claim)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from infra.common.names import OWNER_ANNOTATION
 from tests.infra.plan import Plan, Registration
 
 OURS = {"app.kubernetes.io/managed-by": "trainyard"}
@@ -20,13 +21,16 @@ def blocks_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
 
 def _shown(resource: Registration) -> dict[str, Any]:
     """Return our resources in full, and a digest of a chart's, which is not ours to copy."""
-    labels = (resource.inputs.get("metadata") or {}).get("labels", {})
+    inputs = _unmarked(resource.inputs)
+    labels = (inputs.get("metadata") or {}).get("labels", {})
     from_chart = resource.type.startswith("kubernetes:") and not OURS.items() <= labels.items()
-    text = json.dumps(resource.inputs, sort_keys=True)
+    text = json.dumps(inputs, sort_keys=True)
     if from_chart:
         return {"digest": hashlib.sha256(text.encode()).hexdigest()[:12]}
     if resource.type == "trainyard:kubernetes:CustomResourceDefinitions":
         return {"definitions": sorted(resource.inputs["definitions"])}
+    if resource.type == "trainyard:kubernetes:ClusterClaim":
+        return {"owner": inputs["owner"], "dependsOn": list(resource.dependencies)}
     if resource.type.endswith(":ValidatingAdmissionPolicy"):
         # The same on every target: `golden/admission.yaml` has one in full.
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -35,7 +39,19 @@ def _shown(resource: Registration) -> dict[str, Any]:
         evidence = [each["evidence"] for each in resource.inputs["probes"]]
         about = {"probes": resource.inputs["collection"], "evidence": evidence}
         return {**about, "dependsOn": list(resource.dependencies)}
-    return {"inputs": _decoded(resource.inputs), "dependsOn": list(resource.dependencies)}
+    return {"inputs": _decoded(inputs), "dependsOn": list(resource.dependencies)}
+
+
+def _unmarked(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Omit the owner's mark, which all objects have (`test_every_object_has_the_mark_of_its_stack`)."""
+    metadata = inputs.get("metadata") or {}
+    annotations = {
+        key: value for key, value in (metadata.get("annotations") or {}).items() if key != OWNER_ANNOTATION
+    }
+    if annotations == (metadata.get("annotations") or {}):
+        return inputs
+    rest = {key: value for key, value in metadata.items() if key != "annotations"}
+    return {**inputs, "metadata": {**rest, **({"annotations": annotations} if annotations else {})}}
 
 
 def _decoded(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from infra.common.names import OWNER_ANNOTATION
 from infra.platform.jobs.runtimes import EX_HELD, EX_NO_FABRIC
 from infra.stackfile import Stack
 from tests.infra.golden import assert_golden
@@ -104,3 +105,22 @@ def test_no_image_is_pulled_since_all_are_imported(local_plan: Plan) -> None:
     for deployment in local_plan.named("Deployment").values():
         for container in deployment["spec"]["template"]["spec"]["containers"]:
             assert container["imagePullPolicy"] == "Never"
+
+
+def test_every_object_has_the_mark_of_its_stack(local_plan: Plan) -> None:
+    objects = [
+        each
+        for each in local_plan.resources
+        if each.type.startswith("kubernetes:") and not each.type.endswith("Patch")
+    ]
+    assert len(objects) > 200
+    marks = {each.inputs["metadata"]["annotations"][OWNER_ANNOTATION] for each in objects}
+    assert marks == {"trainyard/test"}
+
+
+def test_the_claim_to_the_cluster_precedes_all_objects_and_definitions(local_plan: Plan) -> None:
+    claim = next(each for each in local_plan.resources if each.type.endswith(":ClusterClaim"))
+    (provider,) = (each for each in local_plan.resources if each.type == "pulumi:providers:kubernetes")
+    definitions = [each for each in local_plan.resources if each.type.endswith(":CustomResourceDefinitions")]
+    assert definitions
+    assert all(claim.urn in each.dependencies for each in [provider, *definitions])

@@ -54,7 +54,11 @@ class DefinitionsLayer(Layer):
                 digests=plan.rendered.definitions.digests,
                 source=str(plan.rendered.definitions.source),
                 # Trainyard's provider, not the Kubernetes provider: its access is the kubeconfig input.
-                opts=pulumi.ResourceOptions(parent=self, deleted_with=access.deleted_with),
+                opts=pulumi.ResourceOptions(
+                    parent=self,
+                    deleted_with=access.deleted_with,
+                    depends_on=[access.claim] if access.claim else [],
+                ),
             )
             for plan in plans
         ]

@@ -1,4 +1,4 @@
-"""The resource `CustomResourceDefinitions`, on a fake API server: apply, wait, adopt, delete."""
+"""The resource `CustomResourceDefinitions`, on a fake API server: apply, wait, refuse, keep, delete."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +10,15 @@ import yaml
 from engine.provider import custom_resource_definitions
 from engine.provider.custom_resource_definitions import CustomResourceDefinitions, digest, load_bundle
 from engine.provider.resource import Cancelled, ResourceNotFound
+from infra.common.names import OWNER_ANNOTATION
 from infra.errors import InputError, TrainyardError
 from tests.engine.progress import InterruptedProgress, RecordedProgress
 from tests.servers import QuietHandler, kubeconfig_of, serving
 
 PREFIX = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+OWNER = "trainyard/prod"
+HELM = {"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": "queues"}
 
 
 def definition(name: str, text: str = "") -> dict[str, Any]:
@@ -22,7 +26,12 @@ def definition(name: str, text: str = "") -> dict[str, Any]:
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": name},
-        "spec": {"group": text},
+        "spec": {
+            "group": name.partition(".")[2],
+            "names": {"plural": name.partition(".")[0]},
+            "versions": [{"name": "v1beta1", "served": False}, {"name": "v1", "served": True}],
+            "text": text,
+        },
     }
 
 
@@ -30,12 +39,16 @@ class FakeApiServer(QuietHandler):
     """A fake API server for definitions, which are established at their second read."""
 
     stored: ClassVar[dict[str, Any]]
+    objects: ClassVar[dict[str, list[Any]]]
     requests: ClassVar[list[tuple[str, str]]]
     establishes = True
 
     def do_GET(self) -> None:
-        name = self.path.partition("?")[0].removeprefix(PREFIX).strip("/")
-        if not name:
+        path = self.path.partition("?")[0]
+        name = path.removeprefix(PREFIX).strip("/")
+        if not path.startswith(PREFIX):
+            self.respond(200, {"items": self.objects.get(path, [])})
+        elif not name:
             self.respond(200, {"items": [{"metadata": each["metadata"]} for each in self.stored.values()]})
         elif name not in self.stored:
             self.respond(404, {"message": "not found"})
@@ -70,6 +83,7 @@ class FakeApiServer(QuietHandler):
 def server() -> Iterator[type[FakeApiServer]]:
     class Fresh(FakeApiServer):
         stored: ClassVar[dict[str, Any]] = {}
+        objects: ClassVar[dict[str, list[Any]]] = {}
         requests: ClassVar[list[tuple[str, str]]] = []
 
     with serving(Fresh) as listening:
@@ -85,6 +99,7 @@ def inputs(
     source.write_text(yaml.safe_dump_all(definitions))
     return {
         "kubeconfig": yaml.safe_dump(kubeconfig_of(address)),
+        "owner": OWNER,
         "source": str(source),
         "definitions": {each["metadata"]["name"]: digest(each) for each in definitions},
         **more,
@@ -130,15 +145,49 @@ def test_a_definition_that_someone_removed_or_replaced_reads_as_different(
         CustomResourceDefinitions().read(asked, {}, RecordedProgress())
 
 
-@pytest.mark.parametrize(("retain", "left"), [(False, set()), (True, {"a.x"})])
-def test_a_delete_removes_them_unless_asked_to_retain_them(
-    server: type[FakeApiServer], tmp_path: Path, retain: bool, left: set[str]
+@pytest.mark.parametrize(
+    ("annotations", "whose"),
+    [
+        (HELM, "Helm release kueue in queues"),
+        ({custom_resource_definitions.OWNER: "trainyard/dev"}, "trainyard/dev"),
+        ({}, "others"),
+    ],
+)
+def test_definitions_of_others_are_refused_before_any_is_applied(
+    server: type[FakeApiServer], tmp_path: Path, annotations: dict[str, str], whose: str
 ) -> None:
-    asked = inputs(server, tmp_path, definition("a.x"), retain=retain)
+    theirs = definition("b.x", "theirs")
+    theirs["metadata"]["annotations"] = annotations
+    server.stored["b.x"] = theirs
+    asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"))
+    with pytest.raises(TrainyardError, match="`existing`") as caught:
+        CustomResourceDefinitions().create(asked, RecordedProgress())
+    assert [each.path for each in caught.value.problems] == ["CustomResourceDefinition b.x"]
+    assert caught.value.problems[0].got == f"exists, and is of {whose}"
+    assert server.requests == []
+    old = {**asked, "definitions": {"a.x": asked["definitions"]["a.x"]}}
+    with pytest.raises(TrainyardError, match="`existing`"):
+        CustomResourceDefinitions().update(old, asked, RecordedProgress())
+    assert server.stored == {"b.x": theirs}
+
+
+def test_a_delete_removes_them(server: type[FakeApiServer], tmp_path: Path) -> None:
+    asked = inputs(server, tmp_path, definition("a.x"))
     CustomResourceDefinitions().create(asked, RecordedProgress())
     CustomResourceDefinitions().delete(asked, RecordedProgress())
     CustomResourceDefinitions().delete(asked, RecordedProgress())
-    assert server.stored.keys() == left
+    assert not server.stored
+
+
+def test_a_definition_with_objects_is_kept(server: type[FakeApiServer], tmp_path: Path) -> None:
+    asked = inputs(server, tmp_path, definition("a.x"), definition("b.x"))
+    CustomResourceDefinitions().create(asked, RecordedProgress())
+    server.objects["/apis/x/v1/b"] = [{"metadata": {"name": "theirs", "namespace": "team"}}]
+    progress = RecordedProgress()
+    CustomResourceDefinitions().update(asked, inputs(server, tmp_path, definition("a.x")), progress)
+    CustomResourceDefinitions().delete(asked, progress)
+    assert server.stored.keys() == {"b.x"}
+    assert "b.x is kept: team/theirs is of its kind" in progress.lines
 
 
 def test_a_refusal_is_reported_with_its_message(server: type[FakeApiServer], tmp_path: Path) -> None:
@@ -162,15 +211,14 @@ def test_a_definition_that_is_never_established_fails_with_its_name(
         CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), RecordedProgress())
 
 
-def test_objects_that_outlive_their_operator_are_named_with_the_next_step(
+def test_a_definition_that_is_never_deleted_fails_with_its_name(
     server: type[FakeApiServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custom_resource_definitions, "REMOVED_SECONDS", 0.1)
     asked = inputs(server, tmp_path, definition("in-use.x"))
     CustomResourceDefinitions().create(asked, RecordedProgress())
-    with pytest.raises(TrainyardError, match=r"in-use\.x is not deleted") as caught:
+    with pytest.raises(TrainyardError, match=r"in-use\.x is not deleted"):
         CustomResourceDefinitions().delete(asked, RecordedProgress())
-    assert "kubectl patch in-use.x NAME --type=merge" in caught.value.problems[0].fix
 
 
 def test_an_interrupt_ends_the_wait(server: type[FakeApiServer], tmp_path: Path) -> None:
@@ -193,16 +241,13 @@ def test_a_bundle_that_differs_from_the_declaration_is_refused_with_every_differ
 
 
 def test_wrong_inputs_are_named() -> None:
-    failures = CustomResourceDefinitions().check(
-        {"source": 3, "definitions": {}, "retain": "yes", "spare": 1}
-    )
-    assert {failure.property for failure in failures} == {
-        "kubeconfig",
-        "source",
-        "definitions",
-        "retain",
-        "spare",
-    }
+    failures = CustomResourceDefinitions().check({"source": 3, "definitions": {}, "spare": 1})
+    wrong = {"kubeconfig", "owner", "source", "definitions", "spare"}
+    assert {failure.property for failure in failures} == wrong
+
+
+def test_the_mark_of_the_owner_is_that_of_other_objects() -> None:
+    assert custom_resource_definitions.OWNER == OWNER_ANNOTATION
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:

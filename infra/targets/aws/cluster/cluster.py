@@ -13,7 +13,7 @@ import pulumi_aws as aws
 import catalog
 from infra.common import names
 from infra.common.artifacts import Artifacts
-from infra.common.kubernetes_objects import connect
+from infra.common.kubernetes_objects import claim_and_connect
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
 from infra.stackfile.fabric import FabricClass
@@ -93,7 +93,7 @@ class AwsCluster(Cluster):
         nodes = create_node_addons(scope, control_plane.cluster) if control_plane.cluster else []
         deps = NodeGroupDeps(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
         system = self._pools(stack, deps)
-        self.access = connect(stack.name, config, control_plane.cluster, self, system)
+        self.access = claim_and_connect(stack.name, config, control_plane.cluster, self, system)
         bucket = stack.storage.object_store.bucket
         locks = make_bucket(scope, bucket, keys, stack.storage.object_store.lifecycle or LifecycleSpec())
         _identities(stack, scope, control_plane)

@@ -13,7 +13,7 @@ from pulumi_azure_native.provider import Provider as AzureProvider
 import catalog
 from infra.common import names
 from infra.common.artifacts import Artifacts
-from infra.common.kubernetes_objects import connect
+from infra.common.kubernetes_objects import claim_and_connect
 from infra.common.subnets import aks_ranges
 from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
@@ -93,7 +93,7 @@ class AzureCluster(Cluster):
         # start.
         scaled = [made[pool.name] for pool in stack.pools if pool.provisioning]
         config = kubeconfig(scope, control_plane)
-        self.access = connect(stack.name, config, control_plane.cluster, self, scaled)
+        self.access = claim_and_connect(stack.name, config, control_plane.cluster, self, scaled)
         teams = [team.name for team in stack.teams]
         bucket = stack.storage.object_store.bucket
         lifecycle = stack.storage.object_store.lifecycle or LifecycleSpec()

@@ -13,7 +13,7 @@ import yaml
 
 from infra.common import names
 from infra.common.artifacts import Artifacts
-from infra.common.kubernetes_objects import KubernetesObject, connect
+from infra.common.kubernetes_objects import KubernetesObject, claim_and_connect, connect
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
 from infra.stackfile.storage import LifecycleSpec
@@ -76,7 +76,7 @@ class CoreweaveCluster(Cluster):
         cluster = _control_plane(stack.name, spec, vpc, options)
         kubeconfig = cluster.api_server_endpoint.apply(lambda endpoint: _kubeconfig(stack.name, endpoint))
         system = self._pools(stack, kubeconfig, cluster)
-        self.access = connect(stack.name, kubeconfig, cluster, self, system)
+        self.access = claim_and_connect(stack.name, kubeconfig, cluster, self, system)
         bucket = stack.storage.object_store.bucket
         if not spec.existing_bucket:
             make_bucket(

@@ -12,7 +12,7 @@ from pulumi_gcp.provider import Provider as GcpProvider
 
 from infra.common import names
 from infra.common.artifacts import Artifacts
-from infra.common.kubernetes_objects import connect
+from infra.common.kubernetes_objects import claim_and_connect
 from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
@@ -95,7 +95,7 @@ class GcpCluster(Cluster):
         break_glass(scope)
         config = kubeconfig(scope, control_plane)
         made = self._pools(stack, NodePoolDeps(scope, keys, control_plane, identity, nics))
-        self.access = connect(stack.name, config, control_plane.cluster, self, made["system"])
+        self.access = claim_and_connect(stack.name, config, control_plane.cluster, self, made["system"])
         publish(self.access, self, [nic for of_class in nics.values() for nic in of_class])
         bucket = stack.storage.object_store.bucket
         make_bucket(

@@ -16,7 +16,7 @@ import yaml
 import catalog
 from infra.common import names
 from infra.common.artifacts import LINKS, Artifacts
-from infra.common.kubernetes_objects import connect
+from infra.common.kubernetes_objects import claim_and_connect
 from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.target import ContextCluster, TargetKind
@@ -86,7 +86,7 @@ class LocalCluster(Cluster):
         self.settings = _cluster_settings(stack, spec, artifacts)
         control_plane = self._control_plane(stack, spec)
         self.outputs = control_plane.outputs
-        self.access = connect(stack.name, self.outputs.kubeconfig, control_plane.owner, self)
+        self.access = claim_and_connect(stack.name, self.outputs.kubeconfig, control_plane.owner, self)
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
     def _control_plane(self, stack: Stack, spec: LocalSpec) -> _ControlPlane:

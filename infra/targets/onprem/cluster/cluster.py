@@ -15,7 +15,7 @@ import yaml
 
 import catalog
 from infra.common.artifacts import Artifacts
-from infra.common.kubernetes_objects import NodeLabels, connect
+from infra.common.kubernetes_objects import NodeLabels, claim_and_connect
 from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
@@ -71,7 +71,9 @@ class OnpremCluster(Cluster):
         self.pools = {pool.name: pool_settings(pool, spec) for pool in stack.pools}
         self.settings = _settings(stack, spec, self.pools)
         kubeconfig = kubeconfig_without_credentials(spec.cluster.context)
-        self.access = connect(stack.name, pulumi.Output.secret(kubeconfig), None, self)
+        self.access = claim_and_connect(
+            stack.name, pulumi.Output.secret(kubeconfig), None, self, protect=spec.deletion_protection
+        )
         for pool in self.pools.values():
             for node, labels in node_labels(pool, spec.leaves or ()).items():
                 NodeLabels(node, labels, self.access.options(self))

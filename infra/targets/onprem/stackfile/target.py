@@ -214,6 +214,11 @@ class OnpremSpec(ManagedTargetSpec):
     infiniband: InfinibandSpec | None = Field(default=None, description="RDMA NICs of the nodes")
     filesystem: NfsSpec = Field(description="the shared filesystem for checkpoints and datasets")
     object_store: S3Spec = Field(description="the object store for checkpoints")
+    deletion_protection: Boolean = Field(
+        default=True,
+        description="whether `down` is refused; set it to false, and bring the stack up, before"
+        " `trainyard down`",
+    )
     service_monitors: Boolean = Field(
         default=False,
         description="whether to create ServiceMonitors of GPU metrics for an installed Prometheus Operator",
