@@ -27,7 +27,7 @@ from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc, plugin_pb2
 
 import catalog
 from policies import pack, presence, wire
-from policies.config import EvaluatedStack, Measurement, Organisation, check_patterns, stack_folder
+from policies.config import EvaluatedStack, Organisation, check_patterns
 from policies.evaluation import UNKNOWN_PARAMETER, Finding, PolicyEvaluator
 from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
 from policies.policy import EnforcementLevel, Policy, Provider, Resource, Severity
@@ -100,8 +100,6 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
     def ConfigureStack(
         self, request: analyzer_pb2.AnalyzerStackConfigureRequest, context: grpc.ServicerContext
     ) -> analyzer_pb2.AnalyzerStackConfigureResponse:
-        folder = stack_folder(Path.cwd(), self.stack.environment)
-        file = folder / f"checkpoint.{request.stack}.json"
         presence.announce(request.project, request.stack, self.stack.environment)
         with _refusing(context):
             self.stack = replace(
@@ -110,8 +108,6 @@ class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
                 name=request.stack,
                 dry_run=request.dry_run,
                 config=dict(request.config),
-                measurement=Measurement.read(file),
-                measurement_file=file.name,
             )
         return analyzer_pb2.AnalyzerStackConfigureResponse()
 

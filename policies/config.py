@@ -1,4 +1,4 @@
-"""Configuration of a policy run: permitted regions, exemptions, measured checkpoint time, stack settings."""
+"""Configuration of a policy run: permitted regions, exemptions, stack settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
-from pathlib import Path
-
-import yaml
 
 from policies import jurisdictions
 from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
@@ -94,35 +91,6 @@ class Organisation:
     """Whether stacks may declare exemptions (`trainyard:exemptions`)."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Measured (or assumed) time of a checkpoint of this stack, and the date."""
-
-    seconds: float
-    measured: date
-    """Day of the measurement, or day since which the time is assumed."""
-    is_assumed: bool = False
-
-    @classmethod
-    def read(cls, file: Path) -> Measurement | None:
-        """The measurement of a file `{"seconds": 8.4, "measured": "2026-11-21"}`; None without a file.
-
-        `assumed` instead of `measured` means that it was not measured yet.
-
-        Raises `PolicyConfigError` for any other content.
-        """
-        if not file.exists():
-            return None
-        try:
-            data = json.loads(file.read_text(encoding="utf-8"))
-            is_assumed = "assumed" in data
-            day = date.fromisoformat(data["assumed" if is_assumed else "measured"])
-            return cls(float(data["seconds"]), day, is_assumed)
-        except (ValueError, KeyError, TypeError) as error:
-            allowed = "seconds, and measured or assumed as a date"
-            raise PolicyConfigError(f"{file}: {error!r}; allowed: {allowed}") from error
-
-
 class DeclaredNames:
     """Names of what a run declares: physical ones, and logical ones from which the engine makes them."""
 
@@ -152,9 +120,6 @@ class EvaluatedStack:
     """Configuration: `namespace:key` → text; structured values are JSON."""
     environment: Mapping[str, str] = field(default_factory=dict)
     today: date = field(default_factory=lambda: datetime.now(UTC).date())
-    measurement: Measurement | None = None
-    measurement_file: str = "checkpoint.json"
-    """Expected path of the measurement's file, beside the stack file."""
     organisation: Organisation = field(default_factory=Organisation)
     costs: dict[str, Decimal] = field(default_factory=dict, compare=False)
     """URN → USD per hour of the resources evaluated so far, which ceilings add up."""
@@ -216,14 +181,3 @@ class EvaluatedStack:
                     f"{where}[{index}]: got {got}; allowed: {allowed}. Remove it, or ask the organisation."
                 )
         return granted
-
-
-def stack_folder(start: Path, environment: Mapping[str, str]) -> Path:
-    """The folder of the stack files: `TRAINYARD_STACKS`, else of the project that `start` lies in."""
-    if named := environment.get("TRAINYARD_STACKS"):
-        return Path(named)
-    for folder in (start, *start.parents):
-        if (folder / "Pulumi.yaml").exists():
-            project = yaml.safe_load((folder / "Pulumi.yaml").read_text(encoding="utf-8")) or {}
-            return folder / str(project.get("stackConfigDir", "."))
-    return start

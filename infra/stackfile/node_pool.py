@@ -147,6 +147,11 @@ class NodePoolSpec(Spec):
         default=None,
         description="reason why a spot pool uses a single spot market (one machine type in one zone)",
     )
+    checkpoint_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="seconds that a checkpoint takes, as guessed or as measured by a job; must fit into the"
+        " preemption notice of a spot pool",
+    )
     reservation: ReservationSpec | None = Field(
         default=None, description="capacity reservation of a reserved pool"
     )

@@ -188,7 +188,6 @@ def follow(kind: str, clone: Path, home: Path, reader: Mapping[str, str], folder
     install_clis(folder / "clis")
     mine = clone / "stacks" / "Pulumi.mine.yaml"
     mine.unlink(missing_ok=True)
-    (clone / "stacks" / "checkpoint.mine.json").unlink(missing_ok=True)
     found = blocks(GUIDES[kind])
     with cloud_of(kind, home, folder) as variables:
         shown = paste(found, clone, {**reader, **variables}, mine)

@@ -11,7 +11,6 @@ from rehearsal.faults import Faults
 from rehearsal.rehearse import Rehearsal
 from trainyard.commands.stack.rehearse import command
 from trainyard.commands.stack.rehearse.operations import EngineOperations
-from trainyard.commands.stack.rehearse.project import Assumption
 from trainyard.stack.session import Session
 
 pytestmark = pytest.mark.engine
@@ -70,7 +69,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     faults = Faults(fail="aws:s3/bucket:Bucket", no_capacity="gpu", crash_after=12)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "EngineOperations", Watched)
-        return command.rehearse_isolated(session, faults, Assumption())
+        return command.rehearse_isolated(session, faults)
 
 
 def test_after_faults_of_the_cloud_and_a_kill_the_next_up_converges(life: Rehearsal) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.common.artifacts import ROOT
 from infra.stackfile import Stack, load
 from rehearsal.fake import refusals_of
 from tests.e2e.rehearsed import rehearse
@@ -39,7 +38,7 @@ def expect_all_refusals(report: Any, stack: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("stack", SURVIVED)
 def test_every_refusal_of_a_cloud_is_survived_or_has_the_next_step(stack: str, tmp_path: Path) -> None:
-    report = rehearse(tmp_path, stack, "--assume-checkpoint", "10", "--refuse", "all")
+    report = rehearse(tmp_path, stack, "--refuse", "all")
     expect_a_whole_lifecycle(report, load(stack_file(stack)))
     expect_all_refusals(report, stack)
 
@@ -54,7 +53,7 @@ def test_the_aws_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> 
     survived = ["block-not-begun", "no-cards", "spot-empty"]
     expected = {"quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"}
     refused = refusing(*survived, *expected)
-    report = rehearse(tmp_path, "aws", "--assume-checkpoint", "60", *refused)
+    report = rehearse(tmp_path, "aws", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
     assert ({each["name"] for each in report["refused"]}, report["survived"]) == (expected, survived)
     assert "trainyard:aws:NodeGroupSize training-spot-p5en-48xlarge-us-east-2b" in report["order"]
@@ -66,16 +65,14 @@ def test_the_aws_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> 
     assert chain[-1].startswith("kueue.x-k8s.io/v1beta2:LocalQueue")
     assert "aws:s3/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
     assert report["price"]["usdPerHour"] > 0
-    assert any("a checkpoint, which is assumed as 60 s" in each for each in report["notProven"])
     assert any("aws:eks/addon:Addon" in each for each in report["notProven"])
-    assert not (ROOT / "stacks" / "checkpoint.aws.json").exists()
 
 
 @pytest.mark.soak
 def test_the_gcp_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
     expected, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
     refused = refusing(*expected, *survived)
-    report = rehearse(tmp_path, "gcp", "--assume-checkpoint", "10", *refused)
+    report = rehearse(tmp_path, "gcp", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
     assert ([each["name"] for each in report["refused"]], report["survived"]) == (expected, survived)
     assert "trainyard:gcp:NodePoolSize training-spot" in report["order"]
@@ -89,7 +86,7 @@ def test_the_gcp_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> 
 def test_the_azure_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
     expected, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
     refused = refusing(*expected, *survived)
-    report = rehearse(tmp_path, "azure", "--assume-checkpoint", "15", *refused)
+    report = rehearse(tmp_path, "azure", *refused)
     assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
     assert ([each["name"] for each in report["refused"]], report["survived"]) == (expected, survived)
     order = report["order"]
@@ -113,7 +110,7 @@ def rehearse_case(
     stacks = folder / "stacks"
     stacks.mkdir()
     (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump({"config": own}))
-    return rehearse(folder, name, "--assume-checkpoint", "10", *options, stacks=stacks, code=code)
+    return rehearse(folder, name, *options, stacks=stacks, code=code)
 
 
 @pytest.mark.soak
@@ -229,18 +226,13 @@ def test_the_tpu_stack_passes_its_lifecycle(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("stack", ["aws-dev", "aws", "azure", "gcp", "gcp-tpu"])
 def test_a_lost_state_is_rebuilt_and_a_stack_adopts_what_destroy_retained(stack: str, tmp_path: Path) -> None:
-    report = rehearse(tmp_path, stack, "--adopt", "--assume-checkpoint", "10")
+    report = rehearse(tmp_path, stack, "--adopt")
     names = [phase["name"] for phase in report["phases"]]
     assert names[2:4] == ["adopt", "up after adoption"]
     again = [name for name in names[names.index("destroy") + 1 :] if name != "unprotect again"]
     assert again == ["adopt retained resources", "up with retained resources", "destroy again"]
     adopted = {phase["name"]: phase["changes"].get("adopt") for phase in report["phases"]}
     assert adopted["adopt"] > adopted["adopt retained resources"] > 0
-
-
-def test_without_a_measured_checkpoint_the_policy_refuses(tmp_path: Path) -> None:
-    output = rehearse(tmp_path, "aws", code=1)
-    assert "trainyard/spot-checkpoint-time" in output and "--assume-checkpoint SECONDS" in output
 
 
 @pytest.mark.soak
@@ -273,7 +265,7 @@ def test_every_cloud_converges_after_every_fault(stack: str, fault: str, tmp_pat
         "capacity": ["--insufficient-capacity", pool],
         "kill": ["--crash-after", "20"],
     }
-    report = rehearse(tmp_path, stack, "--assume-checkpoint", "10", *arguments[fault])
+    report = rehearse(tmp_path, stack, *arguments[fault])
     assert report["faults"]
     phases = [phase["name"] for phase in report["phases"]]
     assert phases[:3] == ["preview", "up after the fault", "up again"]

@@ -13,7 +13,6 @@ from rehearsal import fake
 from rehearsal.faults import Faults
 from tests.infra.plan import stack_file
 from trainyard.commands.stack.rehearse.command import rehearse_isolated
-from trainyard.commands.stack.rehearse.project import Assumption
 from trainyard.stack.session import Session
 
 
@@ -35,7 +34,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 def test_a_foreign_target_passes_its_lifecycle_by_a_separate_fake(session: Session) -> None:
-    done = rehearse_isolated(session, Faults(), Assumption(10), adopts=True)
+    done = rehearse_isolated(session, Faults(), adopts=True)
     names = [phase.name for phase in done.phases]
     assert names[:6] == ["preview", "up", "adopt", "up after adoption", "up again", "refresh"]
     changes = {phase.name: phase.changes for phase in done.phases}
@@ -46,4 +45,4 @@ def test_a_foreign_target_passes_its_lifecycle_by_a_separate_fake(session: Sessi
 def test_a_target_without_a_fake_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(fake.FAKES, "toy")
     with pytest.raises(InputError, match="kind: toy"):
-        rehearse_isolated(session, Faults(), Assumption(10))
+        rehearse_isolated(session, Faults())

@@ -11,7 +11,7 @@ import yaml
 
 from infra.common.artifacts import ROOT
 from policies import wire
-from policies.config import EvaluatedStack, Measurement
+from policies.config import EvaluatedStack
 from policies.evaluation import PolicyEvaluator
 from policies.pack import POLICIES
 from policies.policy import EnforcementLevel, Provider, Resource
@@ -22,14 +22,12 @@ from tests.infra.plan import Plan, Registration, stack_file
 TODAY = date(2026, 11, 21)
 
 
-def evaluated(name: str, checkpoint_seconds: float, file: Path | None = None) -> EvaluatedStack:
-    """Return a stack as the pack reads it, with a checkpoint time that was measured the day before."""
+def evaluated(name: str, file: Path | None = None) -> EvaluatedStack:
+    """Return a stack as the pack reads it."""
     config: dict[str, Any] = yaml.safe_load((file or stack_file(name)).read_text())["config"]
     config |= {"trainyard:unknown": project_config()["trainyard:unknown"]["value"]}
     texts = {key: json.dumps(value) for key, value in config.items()}
-    return EvaluatedStack(
-        "trainyard", name, config=texts, today=TODAY, measurement=Measurement(checkpoint_seconds, TODAY)
-    )
+    return EvaluatedStack("trainyard", name, config=texts, today=TODAY)
 
 
 def project_config() -> Mapping[str, Any]:
@@ -42,7 +40,6 @@ def findings(
     name: str,
     found: Plan,
     *,
-    checkpoint_seconds: float = 60,
     file: Path | None = None,
     parameters: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[str]:
@@ -50,10 +47,7 @@ def findings(
 
     `file`: a stack file that is not shipped. `parameters`: an organisation's, by policy.
     """
-    stack, evaluator = (
-        evaluated(name, checkpoint_seconds, file),
-        PolicyEvaluator(POLICIES, parameters=parameters),
-    )
+    stack, evaluator = evaluated(name, file), PolicyEvaluator(POLICIES, parameters=parameters)
     providers = {each.urn: each for each in found.resources if each.type.startswith("pulumi:providers:")}
     members = [
         RelatedResource(_resource(each, providers, stack), depends_on=each.depends_on)

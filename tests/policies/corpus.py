@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from policies.config import EvaluatedStack, Measurement
+from policies.config import EvaluatedStack
 from policies.evaluation import MAKE_KNOWN, Finding, PolicyEvaluator
 from policies.pack import POLICIES
 from policies.policy import Policy, Resource
@@ -46,8 +46,6 @@ PARAMETERS: Mapping[str, Mapping[str, Any]] = {
 }
 UNKNOWN_VALUE, THIS, THIS_AND_ANOTHER = "$unknown", "$this", "$this-and-another"
 """Placeholders for an output of another resource, of the resource beside a companion, and of both."""
-MEASUREMENT: Mapping[str, Any] = {"seconds": 60, "days_ago": 10}
-"""Measured time of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,11 @@ class StackContext:
 
     config: str
     parameters: str
-    measurement: str
 
     @classmethod
-    def of(
-        cls, config: Mapping[str, Any], parameters: Mapping[str, Any], measurement: object
-    ) -> StackContext:
+    def of(cls, config: Mapping[str, Any], parameters: Mapping[str, Any]) -> StackContext:
         """Make a context of texts, so that equal contexts are equal and can share a run of the engine."""
-        return cls(*(json.dumps(part, sort_keys=True) for part in (config, parameters, measurement)))
+        return cls(*(json.dumps(part, sort_keys=True) for part in (config, parameters)))
 
 
 @dataclass(frozen=True)
@@ -118,14 +113,13 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
     entry = _dated(entry)
     config = {**CONFIG, **base.get("config", {})}
     parameters = {**PARAMETERS, **base.get("parameters", {})}
-    measurement = MEASUREMENT
     clean = Twin(
         name=f"{name}-clean",
         type=entry.get("as", base["type"]),
         props=base["props"],
         protect=base.get("protect", False),
         component=base.get("component", False),
-        context=StackContext.of({**config, **_alone(base, f"{name}-clean")}, parameters, measurement),
+        context=StackContext.of({**config, **_alone(base, f"{name}-clean")}, parameters),
     )
     beside = {kind: compliant[kind] for kind in base.get("beside", ())}
     clean = replace(clean, beside=_beside(clean, beside, {}))
@@ -133,7 +127,7 @@ def _case(name: str, entry: Mapping[str, Any], compliant: Mapping[str, Mapping[s
         key: value for key, value in {**config, **entry.get("set_config", {})}.items() if value is not None
     }
     changed |= _alone(base, f"{name}-violates")
-    context = StackContext.of(changed, parameters, entry.get("set_measurement", measurement))
+    context = StackContext.of(changed, parameters)
     violating = replace(
         clean,
         name=f"{name}-violates",
@@ -223,20 +217,10 @@ def resource_of(twin: Twin) -> Resource:
     stack = EvaluatedStack(
         config={key: json.dumps(value) for key, value in json.loads(context.config).items()},
         today=TODAY,
-        measurement=measurement(context),
-        measurement_file="checkpoint.test.json",
     )
     props = PropertyBlock(with_unknown(twin.props, UNKNOWN))
     urn = f"urn:pulumi:test::guarded::{twin.type}::{twin.name}"
     return Resource(twin.type, twin.name, urn, props=props, stack=stack, protect=twin.protect)
-
-
-def measurement(context: StackContext) -> Measurement | None:
-    """Return the measurement of this context."""
-    data = json.loads(context.measurement)
-    if data is None:
-        return None
-    return Measurement(data["seconds"], day(data["days_ago"]), data.get("assumed", False))
 
 
 def day(days_ago: int) -> date:

@@ -100,19 +100,16 @@ class PolicyEngine:
         config: Mapping[str, Any] | None = None,
         pack_config: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
-        files: Mapping[str, str] | None = None,
         pack: Path = PACK,
         **options: Any,
     ) -> PolicyRun:
-        """Preview or update the program as a new stack, under the pack; `files` lie beside the stack file."""
+        """Preview or update the program as a new stack, under the pack."""
         output: list[str] = []
         verdicts: list[Verdict] = []
         with FakeProvider(PACKAGES) as fake_provider:
             stack = self._stack(program, config or {}, {**fake_provider.environment(), **(environment or {})})
             settings = self.work / "pack.json"
             settings.write_text(json.dumps(pack_config or {}))
-            for name, text in (files or {}).items():
-                (self.work / name).write_text(text)
             try:
                 getattr(stack, operation)(
                     policy_packs=[str(pack)],

@@ -17,7 +17,6 @@ from policies.unknowns import PropertyBlock
 from tests.policies.corpus import (
     CONFIG,
     FOLDER,
-    MEASUREMENT,
     PARAMETERS,
     THIS,
     THIS_AND_ANOTHER,
@@ -25,7 +24,6 @@ from tests.policies.corpus import (
     Case,
     StackContext,
     Twin,
-    day,
     deferring,
     evaluated,
     load,
@@ -62,7 +60,7 @@ def test_twins_differ_in_one_property() -> None:
     for file in FOLDER.glob("*.yaml"):
         for entry in read(file) if file.stem != "compliant" else []:
             changes = sum(len(entry.get(key, {})) for key in ("set", "set_config", "set_beside"))
-            changes += sum(key in entry for key in ("set_protect", "set_measurement"))
+            changes += "set_protect" in entry
             assert changes == 1, entry
 
 
@@ -128,7 +126,7 @@ def test_the_engine_finds_all_violations_and_raises_no_false_alarm(
 
 def waits(case: Case) -> bool:
     """Whether the policy defers the case when its one change is an output of another resource."""
-    shared = StackContext.of(CONFIG, PARAMETERS, MEASUREMENT)
+    shared = StackContext.of(CONFIG, PARAMETERS)
     if len(case.change) != 1 or case.violating.context != shared or case.violating.beside:
         return False
     [(path, value)] = case.change.items()
@@ -236,17 +234,11 @@ def ask_the_engine(
         for twin in twins:
             make(twin, unknown)
 
-    files = {}
-    if measured := json.loads(context.measurement):
-        found = "assumed" if measured.get("assumed") else "measured"
-        content = {"seconds": measured["seconds"], found: day(measured["days_ago"]).isoformat()}
-        files["checkpoint.test.json"] = json.dumps(content)
     return engine.run(
         program,
         operation=operation,
         config=json.loads(context.config),
         pack_config=json.loads(context.parameters),
-        files=files,
     )
 
 

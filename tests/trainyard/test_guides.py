@@ -14,7 +14,7 @@ import typer
 
 from infra.common.artifacts import ROOT
 from trainyard.cli import app_of
-from trainyard.commands.usage import FORMER
+from trainyard.commands.usage import FORMER, REMOVED
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(?:sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -52,21 +52,17 @@ def test_commands_of_the_guides_exist_with_their_options(guide: Path) -> None:
         assert asked <= {*options, "--help"}, f"{guide.name}: trainyard {command} {arguments}"
 
 
-_FORMER = re.compile(rf"\btrainyard[\"']?,? [\"']?({'|'.join(FORMER)})\\b(?![./])")
+_FORMER = re.compile(rf"\btrainyard[\"']?,? [\"']?({'|'.join([*FORMER, *REMOVED])})\\b(?![./])")
 
 
 def test_no_file_names_a_former_command() -> None:
     tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
-    left_out = {"CHANGELOG.md"}  # a page of its time
-    texts = {
-        name: (ROOT / name).read_bytes() for name in {*tracked} - {"", *left_out} if (ROOT / name).is_file()
-    }
+    texts = {name: (ROOT / name).read_bytes() for name in {*tracked} - {""} if (ROOT / name).is_file()}
     found = {name: _FORMER.search(text.decode(errors="replace")) for name, text in texts.items()}
     assert {name: match[0] for name, match in found.items() if match} == {}
 
 
 ELSEWHERE = {
-    "stacks/checkpoint.<stack>.json": "`trainyard measure` writes it",
     "stacks/Pulumi.dev.yaml": "a project's own",
     "examples/gke-a4x": "a folder of another repository",
 }

@@ -33,6 +33,10 @@ FORMER: Mapping[str, str] = {
     "validate": "stack validate",
 }
 """Former name of a command → what to type now."""
+REMOVED: Mapping[str, str] = {
+    "measure": "jobs measure their checkpoints; write the time as `checkpoint_seconds` of the spot pool",
+}
+"""Removed command → what there is instead."""
 _RULE = re.compile(r"Input should be (.+?)(?:, unable to .*)?$|(one of .+?)\.?$")
 """What pydantic and typer say of a value that they refuse."""
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*?)'")
@@ -56,7 +60,7 @@ def problem_of(error: Any) -> Problem | None:  # noqa: ANN401 -- typer declares 
         commands = context.command.commands
         names = [name for name, each in commands.items() if not each.hidden]
         now = FORMER.get(unknown[1]) if context.parent is None else None
-        fix = f"`{command} {unknown[1]}` is now `{command} {now}`" if now else ""
+        fix = f"`{command} {unknown[1]}` is now `{command} {now}`" if now else REMOVED.get(unknown[1], "")
         return _unknown(command, unknown[1], names, fix)
     if extra := _TOO_MANY.match(error.message):
         takes_stack = any("--stack" in each.opts for each in context.command.params)

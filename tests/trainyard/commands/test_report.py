@@ -21,7 +21,7 @@ DONE = Rehearsal(
     (Refused("new-role", "Role could not be assumed", "wait a minute", "somebody, https://x"),),
     ("spot-empty",),
 )
-REPORT = RehearsalReport("dev", DONE, "the time of a checkpoint, which is assumed as 60 s")
+REPORT = RehearsalReport("dev", DONE)
 
 
 def test_the_data_has_order_time_and_what_is_not_proven() -> None:
@@ -31,7 +31,6 @@ def test_the_data_has_order_time_and_what_is_not_proven() -> None:
     assert data["order"] == ["aws:ec2/vpc:Vpc dev-vpc", "aws:s3/bucket:Bucket dev-bucket"]
     assert data["criticalPath"] == ["ec2/vpc:Vpc dev-vpc"]
     assert data["keptAfterDestroy"] == ["aws:s3/bucket:Bucket dev-bucket"]
-    assert "the time of a checkpoint, which is assumed as 60 s" in data["notProven"]
     assert "not in moto: aws:eks/addon:Addon" in data["notProven"]
     assert [each["fix"] for each in data["refused"]] == ["wait a minute"]
     assert data["survived"] == ["spot-empty"]
@@ -43,7 +42,7 @@ def test_the_comment_is_a_table_with_details() -> None:
     assert "| up | 2 create | 4.2 |" in output
     assert "<summary>Changes of pools (1)</summary>\n\n- up: pool gpu: new" in output
     assert "2 resources (2 of aws)" in output
-    assert "<summary>Not proven here (3)</summary>" in output
+    assert "<summary>Not proven here (2)</summary>" in output
 
 
 def test_the_terminal_shows_faults_and_what_is_retained() -> None:

@@ -9,7 +9,7 @@ import yaml
 
 from infra.errors import ExitCode
 from trainyard import cli
-from trainyard.commands.usage import FORMER
+from trainyard.commands.usage import FORMER, REMOVED
 
 
 def wrong(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +50,14 @@ def test_a_former_command_names_the_present_one(
     assert f"fix:     `trainyard {former}` is now `trainyard {now}`" in capsys.readouterr().err
     group, *members = now.partition(" --")[0].split()
     assert members[0] in cli.GROUPS[group][1] if members else group in cli.COMMANDS
+
+
+@pytest.mark.parametrize(("removed", "instead"), REMOVED.items())
+def test_a_removed_command_names_what_there_is_instead(
+    removed: str, instead: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong(f"trainyard {removed}", monkeypatch)
+    assert f"fix:     {instead}\n" in capsys.readouterr().err
 
 
 def test_a_group_of_commands_without_one_shows_its_help(

@@ -27,8 +27,6 @@ from trainyard.images.images import inventory
 
 ELSEWHERE = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/before/providers"
 """Parent of existing resources."""
-CHECKPOINT_SECONDS = 15
-"""Azure's preemption notice is 30 seconds; the policy requires a margin."""
 
 ADMINS = ["00000000-0000-0000-0000-000000000002"]
 
@@ -46,22 +44,17 @@ def test_the_first_preview_lists_every_resource_and_the_policies_let_it_pass(
 ) -> None:
     preview = plan(azure, rendered, preview=True)
     assert [each.urn for each in preview.resources] == [each.urn for each in azure_plan.resources]
-    assert findings("azure", preview, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert findings("azure", preview) == []
 
 
 def test_the_policies_let_the_plan_pass(azure_plan: Plan) -> None:
-    assert findings("azure", azure_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
-
-
-def test_a_checkpoint_that_takes_longer_than_the_preemption_notice_is_refused(azure_plan: Plan) -> None:
-    (finding,) = findings("azure", azure_plan, checkpoint_seconds=60)
-    assert "spot-checkpoint-time" in finding
+    assert findings("azure", azure_plan) == []
 
 
 def test_the_policies_see_data_elsewhere_and_an_open_endpoint(azure: Stack, rendered: Path) -> None:
     wide = {"admins": ADMINS, "public_cidrs": ["198.51.0.0/16"]}
     elsewhere = with_provider(azure, region="eastus", access=wide)
-    found = findings("azure", cluster_plan(elsewhere, rendered), checkpoint_seconds=CHECKPOINT_SECONDS)
+    found = findings("azure", cluster_plan(elsewhere, rendered))
     refused = " ".join(found)
     assert "security-private-endpoint" in refused
     for kind in ("ManagedCluster::", "StorageAccount::", "AmlFilesystem::", "Vault::", "VirtualNetwork::"):
@@ -229,7 +222,7 @@ def test_staging_jobs_have_an_identity_if_their_source_needs_one(staged: Plan) -
 
 
 def test_the_policies_let_datasets_pass(staged: Plan) -> None:
-    assert findings("azure", staged, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert findings("azure", staged) == []
 
 
 def test_the_lifecycle_rules_of_the_container_are_the_stacks(azure: Stack, rendered: Path) -> None:
@@ -401,7 +394,7 @@ def test_a_job_on_autoscaled_nodes_is_admitted_once_all_are_there(azure: Stack, 
     # Kueue reads the definition of ProvisioningRequests once, when it starts.
     (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
     assert any(urn.endswith("AgentPool::training-call") for urn in provider.dependencies)
-    assert findings("azure", found, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert findings("azure", found) == []
 
 
 def test_nodes_for_preprocessing_are_added_one_by_one(azure: Stack, rendered: Path) -> None:
@@ -459,7 +452,7 @@ def test_amds_operator_finds_virtual_functions_and_tolerates_spot_taints(amd_pla
 
 
 def test_the_policies_let_amds_machines_pass(amd_plan: Plan) -> None:
-    assert findings("azure", amd_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert findings("azure", amd_plan) == []
 
 
 def test_nothing_waits_for_a_nic_while_all_pools_may_be_empty(azure: Stack, rendered: Path) -> None:

@@ -18,8 +18,6 @@ from tests.infra.shown import blocks_of
 from tests.processes import capture
 from trainyard.cost.price import price_report
 
-CHECKPOINT_SECONDS = 60
-
 
 def own(found: Plan) -> list[Registration]:
     return [each for each in found.resources if each.type.startswith("coreweave:")]
@@ -34,11 +32,11 @@ def test_the_first_preview_lists_every_resource_and_the_policies_let_it_pass(
 ) -> None:
     preview = plan(coreweave, rendered, preview=True)
     assert [each.urn for each in preview.resources] == [each.urn for each in coreweave_plan.resources]
-    assert findings("coreweave", preview, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert findings("coreweave", preview) == []
 
 
 def test_the_policies_let_the_plan_pass(coreweave_plan: Plan) -> None:
-    assert findings("coreweave", coreweave_plan, checkpoint_seconds=CHECKPOINT_SECONDS) == []
+    assert findings("coreweave", coreweave_plan) == []
 
 
 def test_the_policies_see_an_open_endpoint_and_data_elsewhere(coreweave: Stack, rendered: Path) -> None:
@@ -48,7 +46,6 @@ def test_the_policies_see_an_open_endpoint_and_data_elsewhere(coreweave: Stack, 
         findings(
             "coreweave",
             cluster_plan(elsewhere, rendered),
-            checkpoint_seconds=CHECKPOINT_SECONDS,
             parameters={"security-private-endpoint": {"unlimited": []}},
         )
     )

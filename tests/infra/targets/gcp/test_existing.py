@@ -175,4 +175,4 @@ def test_it_is_reached_by_its_dns_name_or_by_its_address_and_certificate_authori
 
 
 def test_the_policies_let_it_pass(beside: Plan) -> None:
-    assert findings("gcp", beside, checkpoint_seconds=10) == []
+    assert findings("gcp", beside) == []

@@ -43,10 +43,6 @@ Adopt = Annotated[
         "--adopt", help="Delete the state after `up`; run `up` again after `destroy`; see `import`."
     ),
 ]
-AssumedCheckpoint = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", min=0, help="Time of a checkpoint, if it has not been measured."),
-]
 
 
 def rehearse(
@@ -59,7 +55,6 @@ def rehearse(
     origin: Origin = "",
     refuse: Refusals = None,
     adopt: Adopt = False,
-    assume_checkpoint: AssumedCheckpoint = None,
 ) -> None:
     """Run the stack's lifecycle on the real engine with fake providers: no credentials, no network.
 
@@ -68,7 +63,6 @@ def rehearse(
     server answers only `--from inside`. It needs no secrets, so it is safe as a check of pull requests.
 
     [dim]trainyard stack rehearse -s aws-dev
-    trainyard stack rehearse -s aws --assume-checkpoint 60       before the first measurement
     trainyard stack rehearse -s aws --fail NodeGroup:2           does the next `up` repair it?
     trainyard stack rehearse -s aws --insufficient-capacity spot
     trainyard stack rehearse -s aws --from 198.51.100.4          would `up` reach the API server from there?
@@ -76,10 +70,8 @@ def rehearse(
     trainyard stack rehearse -s aws --crash-after 40[/]
     """
     from trainyard.commands.stack.rehearse.command import faults_of, refusing, run_rehearsal
-    from trainyard.commands.stack.rehearse.project import Assumption
 
     faults = faults_of(fail=fail, no_capacity=insufficient_capacity, crash_after=crash_after, slow=slow)
     session = Session(stack)
     faults = refusing(session, faults, refuse or ())
-    assumed = Assumption(assume_checkpoint)
-    run_rehearsal(session, faults, assumed, output, adopts=adopt, origin=origin)
+    run_rehearsal(session, faults, output, adopts=adopt, origin=origin)

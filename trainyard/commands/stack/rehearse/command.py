@@ -1,4 +1,4 @@
-"""`trainyard stack rehearse`: sets up a rehearsal (faults, refusals, assumptions), runs it on the real engine
+"""`trainyard stack rehearse`: sets up a rehearsal (faults, refusals), runs it on the real engine
 with fake providers, and prints its report.
 """
 
@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 
 from engine.engine import Engine
 from infra.errors import InputError, Problem, TrainyardError
-from policies.config import Measurement
 from rehearsal.fake import FAKES, Fake, fake_of, refusals_of
 from rehearsal.faults import Faults, parse_fail
 from rehearsal.leaks import CREDENTIALS
 from rehearsal.reach import Reach, origin_of, reached
 from rehearsal.rehearse import FakeProviders, Phase, Rehearsal, rehearse, with_common
 from trainyard.commands.stack.rehearse.operations import EngineOperations
-from trainyard.commands.stack.rehearse.project import MADE, Assumption, open_project
+from trainyard.commands.stack.rehearse.project import MADE, open_project
 from trainyard.commands.stack.rehearse.report import RehearsalReport, changes, failure
 from trainyard.cost.price import price_report, show_price
 from trainyard.forms import ReportForm
@@ -53,7 +52,7 @@ def refusing(session: Session, faults: Faults, names: Sequence[str]) -> Faults:
 
 
 def rehearse_isolated(
-    session: Session, faults: Faults, assumed: Assumption, *, adopts: bool = False, origin: str = ""
+    session: Session, faults: Faults, *, adopts: bool = False, origin: str = ""
 ) -> Rehearsal:
     """Rehearse the stack in separate folders. Raises TrainyardError.
 
@@ -65,7 +64,7 @@ def rehearse_isolated(
     session.toolchain.ensure(*ENGINE_PARTS, *session.target.artifacts)
     stack = session.stack.model_dump(mode="json", by_alias=True)
     reach = Reach(fake.control_plane, origin_of(origin, stack)) if fake.control_plane else None
-    with open_project(session, assumed) as project:
+    with open_project(session) as project:
         own = project.session
         made = own.paths.state / MADE
         with fake.start(stack, made) as started:
@@ -122,7 +121,6 @@ def _check_pool(session: Session, faults: Faults, fake: Fake) -> None:
 def run_rehearsal(
     session: Session,
     faults: Faults,
-    assumed: Assumption,
     form: ReportForm,
     *,
     adopts: bool = False,
@@ -132,8 +130,8 @@ def run_rehearsal(
     session.stack  # noqa: B018 -- wrong input ends here
     price = price_report(session.stack, datetime.now(UTC).date())
     try:
-        rehearsal = rehearse_isolated(session, faults, assumed, adopts=adopts, origin=origin)
-        report = RehearsalReport(session.stack_name, rehearsal, _assumed_note(session, assumed))
+        rehearsal = rehearse_isolated(session, faults, adopts=adopts, origin=origin)
+        report = RehearsalReport(session.stack_name, rehearsal)
     except TrainyardError as error:
         if form == "markdown":  # for readers of the pull request; the command still fails
             sys.stdout.write(failure(session.stack_name, error) + price.markdown())
@@ -145,13 +143,3 @@ def run_rehearsal(
     else:
         report.show(session.console)
         show_price(session.stack, form, session.console)
-
-
-def _assumed_note(session: Session, assumed: Assumption) -> str:
-    """Report the assumption, if the stack has no measurement."""
-    known = Measurement.read(session.paths.stacks / f"checkpoint.{session.stack_name}.json")
-    seconds = known.seconds if known else assumed.checkpoint_seconds
-    if seconds is None or (known and not known.is_assumed):
-        return ""
-    until = "soon: run `trainyard measure`" if known else "until `trainyard measure` writes a time"
-    return f"the time of a checkpoint, which is assumed as {seconds:g} s: `up` is refused {until}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from engine.engine import without_encryption
 from engine.paths import Paths
 from infra.stackfile.source import document
 from rehearsal.leaks import Leak, leaks_in, lines_of
-from trainyard.jobs.measure import assume
 from trainyard.stack.session import Session
 
 LINKS = (".venv", ".trainyard")
@@ -26,14 +24,6 @@ PROGRAM = "program"
 MADE = "made"
 """Name of the folder, in the rehearsal's state, with the fakes' resources and the kubeconfig of their
 cluster."""
-
-
-@dataclass(frozen=True)
-class Assumption:
-    """Values that a rehearsal assumes, since nothing has measured them yet."""
-
-    checkpoint_seconds: float | None = None
-    """Assumed duration of a checkpoint, which a policy compares with the preemption notice of spot nodes."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,7 @@ def leaks_left(paths: Paths) -> list[Leak]:
 
 
 @contextmanager
-def open_project(session: Session, assumed: Assumption) -> Iterator[RehearsalProject]:
+def open_project(session: Session) -> Iterator[RehearsalProject]:
     """Make the project folder, and remove it with all files of the rehearsal."""
     with tempfile.TemporaryDirectory(prefix="trainyard-rehearsal-") as name:
         folder = Path(name) / "project"
@@ -84,16 +74,5 @@ def open_project(session: Session, assumed: Assumption) -> Iterator[RehearsalPro
         project = yaml.safe_load((session.paths.repository / "Pulumi.yaml").read_text())
         (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**project, "main": PROGRAM}))
         (stacks / session.stack_file.name).write_text(without_encryption(session.stack_file.read_text()))
-        _put_measurement(session, stacks, assumed)
         paths = replace(session.paths, repository=folder, state=Path(name) / "state", stacks_folder=stacks)
         yield RehearsalProject(Session(session.stack_name, paths, session.console), session.paths.policies)
-
-
-def _put_measurement(session: Session, stacks: Path, assumed: Assumption) -> None:
-    """Copy the stack's measured checkpoint; without one, an assumption is written into this project only."""
-    name = f"checkpoint.{session.stack_name}.json"
-    measured = session.paths.stacks / name
-    if measured.exists():
-        shutil.copy(measured, stacks)
-    elif assumed.checkpoint_seconds is not None:
-        assume(assumed.checkpoint_seconds, stacks / session.stack_file.name)

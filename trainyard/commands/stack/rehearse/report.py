@@ -19,12 +19,10 @@ FIGURE = "fake providers: no cost, no machines, and times that are not a cloud's
 
 @dataclass(frozen=True)
 class RehearsalReport:
-    """Result of a rehearsal, and its assumption."""
+    """Result of a rehearsal."""
 
     stack: str
     rehearsal: Rehearsal
-    assumed: str = ""
-    """Note on an assumption that replaces a measurement; empty if there is none."""
 
     @property
     def types(self) -> Mapping[str, int]:
@@ -37,8 +35,6 @@ class RehearsalReport:
     def unproven(self) -> list[str]:
         """Properties that this rehearsal could not prove, one sentence each."""
         text = [f"{what}: {', '.join(types)}" for what, types in self.rehearsal.unproven.items()]
-        if self.assumed:
-            text.append(self.assumed)
         return [*text, "quotas, capacity and permissions of the real account; that nodes boot and join"]
 
     @property
