@@ -3,6 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
+JOB ?= $(wildcard stacks/$(STACK).job.yaml)
 PACKAGES := catalog engine infra local policies rehearsal training/src trainyard benchmarks tests
 # Clones share mypy's cache and the tests' results. Python caches bytecode, since hundreds of processes import the same modules.
 CACHE = $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)
@@ -28,8 +29,8 @@ but_training = $$(grep -oE '^($(1))==' requirements/training.txt | tr -d = | sed
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
-up: venv ## Bring up the stack (STACK=local) and run its training job
-	@$(BIN)/trainyard up --stack $(STACK)
+up: venv ## Bring up the stack (STACK=local) and run a job on it (JOB=stacks/local.job.yaml)
+	@$(BIN)/trainyard up --stack $(STACK) $(if $(JOB),--job $(JOB))
 
 down: venv ## Delete the cluster, retain its data (PURGE=1: delete the data too)
 	@$(BIN)/trainyard down --stack $(STACK) $(if $(PURGE),--purge)

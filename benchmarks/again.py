@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.arena import arena
+from benchmarks.arena import JOB_FILE, arena
 from benchmarks.figures import Figure, Repeats
 
 REPEATS = 5
@@ -11,6 +11,6 @@ REPEATS = 5
 def measure() -> list[Figure]:
     """Bring the stack up once, then time further runs."""
     with arena() as bench:
-        bench.trainyard("up")
-        seconds = tuple(bench.trainyard("up") for _ in range(REPEATS))
+        bench.trainyard("up", f"--job={JOB_FILE}")
+        seconds = tuple(bench.trainyard("up", f"--job={JOB_FILE}") for _ in range(REPEATS))
     return [Figure("second `up`, nothing to change", Repeats("trainyard", "s", seconds), at_most=15)]

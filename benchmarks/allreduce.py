@@ -40,7 +40,7 @@ dist.destroy_process_group()
 def measure() -> list[Figure]:
     """Bring the cluster up, and run both arms, alternating."""
     with arena() as bench:
-        bench.trainyard("up", "--no-job")
+        bench.trainyard("up")
         found = json.loads(bench.kubectl(WHERE, "get", "networkpolicy", "team", "-o", "json"))
         about = {key: found["metadata"][key] for key in ("name", "namespace", "labels")}
         policy = json.dumps({**found, "metadata": about})

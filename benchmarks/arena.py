@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from engine.paths import Paths
+from engine.paths import REPOSITORY, Paths
 from engine.progress import PlainProgress
+from infra.stackfile import JobSpec, load_job
 from trainyard.stack.session import Session
 from trainyard_train.contract import FILE, read_metrics
 
+JOB_FILE = REPOSITORY / "stacks" / "local.job.yaml"
 STEP_SECONDS = 600.0
 """Seconds after which a benchmark gives up waiting for a step."""
 
@@ -37,6 +39,11 @@ class Arena:
     def session(self) -> Session:
         """The local stack, with its state here."""
         return Session("local", replace(Paths.from_environment(), state=self.state))
+
+    @cached_property
+    def job(self) -> JobSpec:
+        """The demo's job, in a runtime that it names: some arms have nothing that would choose one."""
+        return load_job(JOB_FILE).model_copy(update={"runtime": "torch-tcp"})
 
     def trainyard(self, *arguments: str) -> float:
         """Run the command line to its end; return the seconds.

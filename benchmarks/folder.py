@@ -44,7 +44,7 @@ _SYNC = re.compile(r"packed in (\d+\.\d) s: sha256|store \(asked in (\d+\.\d) s\
 def measure() -> list[Figure]:
     """Run each arm six times, alternating, after one start of each that does not count."""
     with arena() as bench:
-        bench.trainyard("up", "--no-job")
+        bench.trainyard("up")
         code, store = bench.state / "code", _checkpoints(bench) / "baked"
         _write(code)
         _write(store)

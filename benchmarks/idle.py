@@ -17,7 +17,7 @@ REPEATS = 3
 def measure() -> list[Figure]:
     """Sample CPU time and proportional memory of every process of the cluster, operators included."""
     with arena() as bench:
-        bench.trainyard("up", "--no-job")
+        bench.trainyard("up")
         time.sleep(SETTLE_SECONDS)
         shares = tuple(_cpu_share(bench) for _ in range(REPEATS))
         memory = (sum(process.memory_full_info().pss for process in _processes(bench)) / 2**30,)

@@ -20,7 +20,7 @@ NOTICE_SECONDS = 15.0
 def measure() -> list[Figure]:
     """Preempt a node of a running job, with a preemption notice and without, several times."""
     with arena() as bench:
-        bench.trainyard("up", "--no-job")
+        bench.trainyard("up")
         noticed = tuple(_preempt_one(bench, NOTICE_SECONDS) for _ in range(REPEATS))
         silent = tuple(_preempt_one(bench, None) for _ in range(REPEATS))
     return [
@@ -35,9 +35,8 @@ def _preempt_one(bench: Arena, notice_seconds: float | None) -> float:
     With a preemption notice the time counts from the notice: the job may continue before the node ends.
     """
     session = bench.session
-    job = session.stack.job
-    assert job is not None
-    job = job.model_copy(update={"overrides": {**job.overrides, "steps": 2000}})
+    longer = (*(bench.job.args or ()), "--set", "steps=2000")
+    job = bench.job.model_copy(update={"args": longer})
     key = JobKey(job.team, job.name)
     submitted = time.time()
     jobs = Jobs(session.api)

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.arena import Arena, arena, quiet
+from benchmarks.arena import JOB_FILE, Arena, arena, quiet
 from benchmarks.figures import Figure, Repeats, alternating
 from infra.common.artifacts import Artifacts
 from local.cluster import ClusterConfig, EmbeddedCluster
@@ -45,7 +45,7 @@ def measure() -> list[Figure]:
 def _ours() -> float:
     with arena() as bench:
         started = time.time()
-        command = [str(bench.session.paths.venv / "bin" / "trainyard"), "up"]
+        command = [str(bench.session.paths.venv / "bin" / "trainyard"), "up", f"--job={JOB_FILE}"]
         with (bench.state / "log").open("ab") as log:
             running = subprocess.Popen(command, env=bench.environment, stdout=log, stderr=log)
         try:
@@ -90,8 +90,7 @@ def _install(bench: Arena, recorded: Plan) -> None:
         list(pool.map(lambda name: _helm_install(helm, name, recorded, artifacts), CHARTS))
     kubectl("wait", "--for=condition=Available", "deployment", "--all", "-A", "--timeout=300s")
     _until_accepted(kubectl, _documents(late))
-    assert bench.session.stack.job is not None
-    _until_accepted(kubectl, json.dumps(manifest(bench.session.stack.job, "run-001")))
+    _until_accepted(kubectl, json.dumps(manifest(bench.job, "run-001")))
 
 
 def _helm_install(helm: _Tool, name: str, recorded: Plan, artifacts: Artifacts) -> None:

@@ -111,7 +111,7 @@ def train_job(spec: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
-    """Evaluate a cluster's spec as plain data: pools, queues, the stack's own job."""
+    """Evaluate a cluster's spec as plain data: pools and queues."""
     pools = {pool["name"]: pool for pool in spec.get("pools") or ()}
     for index, pool in enumerate(pools.values()):
         if _fabric(pool) == "tcp":
@@ -127,13 +127,13 @@ def stack(spec: Mapping[str, Any]) -> Iterator[Fault]:
             got = ", ".join(f"{name} ({_fabric(pools[name])})" for name in named)
             allowed = "pools of one fabric class in a queue"
             yield Fault(("queues", index, "flavors"), got, allowed, "make a queue per fabric class")
-    yield from _job(spec, pools)
 
 
-def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Iterator[Fault]:
-    job = spec.get("job")
-    if not job or (job.get("nodes") or 1) < 2:
+def job_on_stack(job: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Fault]:
+    """Evaluate a job as plain data, with its runtime, against a cluster's pools, queues and teams."""
+    if (job.get("nodes") or 1) < 2:
         return
+    pools = {pool["name"]: pool for pool in spec.get("pools") or ()}
     teams = {team["name"]: team.get("queue") for team in spec.get("teams") or ()}
     queues = {queue["name"]: queue.get("flavors") or () for queue in spec.get("queues") or ()}
     runtime = str(job.get("runtime", ""))
@@ -146,13 +146,13 @@ def _job(spec: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]) -> Ite
     if fabric != _fabric(pool):
         got = f"{runtime} on pool {pool['name']} ({_fabric(pool)})"
         fix = "a runtime of another class leaves the fabric unused"
-        yield Fault(("job", "runtime"), got, f"{framework}-{_fabric(pool)}", fix)
+        yield Fault(("runtime",), got, f"{framework}-{_fabric(pool)}", fix)
     whole, asked = _count(pool), job.get("gpus") or 1
     if asked < whole:
         got = f"{asked} of {whole} accelerators of pool {pool['name']}"
         allowed = f"{whole}: the fabric's devices are allocated with them"
         fix = "a pod with a fabric takes a whole node: request all accelerators, and fewer nodes"
-        yield Fault(("job", "gpus"), got, allowed, fix)
+        yield Fault(("gpus",), got, allowed, fix)
 
 
 def _missing_claims(

@@ -14,7 +14,7 @@ from infra.targets.base import Cluster
 
 
 def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
-    """Return the stack's outputs: how to reach it, where checkpoints go, pools, queues, runtimes, its job."""
+    """Return the stack's outputs: how to reach it, where checkpoints go, pools, queues, runtimes."""
     return {
         "name": stack.name,
         "kind": cluster.KIND,
@@ -29,7 +29,6 @@ def stack_outputs(stack: Stack, cluster: Cluster) -> dict[str, Any]:
         "queues": {team.name: team_queues.exported(team) for team in stack.teams},
         "priorities": sorted(stack.priorities, key=lambda name: stack.priorities[name]),
         "runtimes": list(stack.runtimes),
-        "job": stack.job.model_dump(mode="json") if stack.job else None,
     }
 
 

@@ -22,7 +22,7 @@ REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 
 COMMANDS = (
     "run", "jobs", "logs", "shell", "pause", "resume", "cancel", "preview", "up", "down", "status", "cost",
-    "doctor", "explain", "submit", "credential",
+    "doctor", "explain", "credential",
 )  # fmt: skip
 """The commands beside the groups; `trainyard/screen.py` shows those that are not hidden."""
 GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -42,7 +42,6 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "credential": {"hidden": True},
     "shell": {"context_settings": {"ignore_unknown_options": True}},
-    "submit": {"hidden": True},
 }
 
 

@@ -1,4 +1,4 @@
-"""Checks of datasets against the rest of the stack (regions, credentials, size, teams, jobs), and of the
+"""Checks of datasets against the rest of the stack (regions, credentials, size, teams), and of the
 bucket's lifecycle.
 """
 
@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import catalog
-from infra.stackfile.dataset import DATA_PATH, SCHEMES, DatasetSpec
+from infra.stackfile.dataset import SCHEMES, DatasetSpec
 from infra.stackfile.finding import Checks, Finding, unknown
-from infra.stackfile.job import JobSpec
 from infra.stackfile.queue import TeamSpec
 from infra.stackfile.storage import StorageSpec
 from infra.stackfile.target import TargetSpec
@@ -116,40 +115,6 @@ def readers_are_teams_of_the_stack(datasets: Datasets, teams: tuple[TeamSpec, ..
                 yield unknown(path, name, known, "a team of this stack")
             elif name in (dataset.teams or ())[:position]:
                 yield path, repr(name), "each team once", "remove one of the two"
-
-
-def the_jobs_team_may_read_its_datasets(job: JobSpec | None, datasets: Datasets) -> Iterator[Finding]:
-    """Otherwise the job's pods would find nothing at the dataset's path."""
-    if job is None:
-        return
-    found = {dataset.name: dataset for dataset in datasets}
-    asked: list[tuple[tuple[str | int, ...], str | None]] = [(("job", "dataset"), job.dataset)]
-    asked += [(("job", "datasets", index), name) for index, name in enumerate(job.datasets)]
-    for path, name in asked:
-        if name in found and not found[name].is_read_by(job.team):
-            allowed = f"a dataset that {job.team} may read"
-            yield (
-                path,
-                f"{name!r}, for {', '.join(found[name].teams or ())}",
-                allowed,
-                (f"add {job.team} to the dataset's `teams`, or submit as another team"),
-            )
-
-
-def the_jobs_dataset_exists(job: JobSpec | None, datasets: Datasets) -> Iterator[Finding]:
-    """A job's dataset sets its data path, so no other key may set that path."""
-    known = [dataset.name for dataset in datasets]
-    for index, name in enumerate(job.datasets if job else ()):
-        if name not in known:
-            yield unknown(("job", "datasets", index), name, known, "a dataset of this stack")
-    if job is None or job.dataset is None:
-        return
-    names = [dataset.name for dataset in datasets]
-    if job.dataset not in names:
-        yield unknown(("job", "dataset"), job.dataset, names, "a dataset of this stack")
-    if DATA_PATH in job.overrides:
-        path = ("job", "overrides", DATA_PATH)
-        yield path, repr(job.overrides[DATA_PATH]), "nothing, with a dataset", "remove one of the two"
 
 
 def the_lifecycle_is_of_a_bucket_of_the_stack(target: TargetSpec, storage: StorageSpec) -> Iterator[Finding]:

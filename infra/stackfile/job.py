@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,9 +12,6 @@ from infra.stackfile.base import Gibibytes, Name, NonNegative, Positive, Quantit
 from infra.stackfile.fabric import NeededFabric
 from infra.stackfile.grace import GraceSeconds
 from infra.stackfile.images import PinnedImage
-
-Setting = bool | int | float | str
-"""Value of a setting of the training package, which validates name and value when the job is submitted."""
 
 EXIT_TIMEOUT = "timeouts.leave"
 """Name of the training package's setting for the seconds from a preemption notice to the exit."""
@@ -110,7 +107,7 @@ class NeedsSpec(Spec):
 class JobSpec(Spec):
     """A TrainJob on a training runtime of the stack.
 
-    It runs a configuration of the training package (`config`) or a command (`command`).
+    It runs a program of its own (`command`), or the training package's (`args`).
     """
 
     name: Name = Field(description="name of the TrainJob")
@@ -155,7 +152,13 @@ class JobSpec(Spec):
         default=None, description="image that the job runs in, by digest; default: the runtime's image"
     )
     command: tuple[Word, ...] | None = Field(
-        default=None, min_length=1, description="program and arguments, in place of `config`"
+        default=None, min_length=1, description="program and arguments that each rank or node runs"
+    )
+    args: tuple[Word, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="in place of `command`: arguments of the training package's program, which the runtime's"
+        " image has, such as [--config, digits, --set, steps=300]",
     )
     code: CodeDigest | None = Field(
         default=None,
@@ -172,8 +175,8 @@ class JobSpec(Spec):
     secrets: tuple[SecretSpec, ...] = Field(default=(), description="keys of existing Secrets")
     datasets: tuple[Name, ...] = Field(
         default=(),
-        description="datasets that the command reads; the path of each is in the variable"
-        " `TRAINYARD_DATASET_<NAME>`",
+        description="datasets that the job reads; the path of each is in the variable"
+        " `TRAINYARD_DATASET_<NAME>`; with `args` one at most, which becomes the setting `data.path`",
     )
     ports: dict[Name, Port] = Field(
         default={}, description="TCP ports that the first node serves, by name, such as tensorboard: 6006"
@@ -191,16 +194,6 @@ class JobSpec(Spec):
         default=None,
         alias="hold_on_failure",
         description="time that the pods of a failed job are retained for `trainyard shell`; default: none",
-    )
-    module: Annotated[str, Field(pattern=r"^[a-z_][\w.]*$")] = Field(
-        default="trainyard_train.train", description="Python module that each rank runs"
-    )
-    dataset: Name | None = Field(default=None, description="dataset that the configuration reads")
-    config: Name | None = Field(
-        default=None, description="a configuration of training/configs, in place of `command`"
-    )
-    overrides: dict[str, Setting] = Field(
-        default={}, description="settings of the configuration to replace, dotted key to value"
     )
     grace_seconds: GraceSeconds | None = Field(
         default=None,
@@ -225,3 +218,14 @@ PYTHON = re.compile(r"python(3(\.\d+)?)?")
 def starts_by_rank(command: Sequence[str]) -> bool:
     """Whether a command is a program of Python's, which starts once per accelerator; others once per node."""
     return bool(command) and PYTHON.fullmatch(command[0]) is not None
+
+
+def settings_in(args: Sequence[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield the settings among arguments of the training package's program: position, dotted key, value."""
+    for index, word in enumerate(args):
+        setting = word.removeprefix("--set=") if word.startswith("--set=") else ""
+        if index and args[index - 1] == "--set":
+            setting = word
+        key, _, value = setting.partition("=")
+        if key:
+            yield index, key, value

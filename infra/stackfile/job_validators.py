@@ -1,4 +1,4 @@
-"""Checks between the keys of a job: command or config, code, secrets, variables, ports, memory."""
+"""Checks between the keys of a job: command or args, code, secrets, variables, ports, memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from infra.common import names
+from infra.stackfile.dataset import DATA_PATH
 from infra.stackfile.finding import Checks, Finding
-from infra.stackfile.job import InterruptionSpec, JobSpec, NeedsSpec, SecretSpec, Setting, starts_by_rank
+from infra.stackfile.job import (
+    EXIT_TIMEOUT,
+    InterruptionSpec,
+    NeedsSpec,
+    SecretSpec,
+    settings_in,
+    starts_by_rank,
+)
 from infra.stackfile.source import KeyPath
 
-Command = tuple[str, ...] | None
+Words = tuple[str, ...] | None
 _SECRET_NAME = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE
 )
@@ -31,57 +39,40 @@ _PYTHON_FLAGS = frozenset({"-u"})
 """Python flags without effect here: output is unbuffered already."""
 
 
-def a_job_has_a_config_or_a_command(config: str | None, command: Command) -> Iterator[Finding]:
-    """Either the config or the command determines what the ranks run."""
-    if (config is None) == (command is None):
-        got = "neither" if config is None else "both"
-        fix = "write the command, such as [python, train.py]" if config is None else "remove one of them"
-        yield ("command",), got, "a command, or a config of the training package", fix
+def a_job_has_a_command_or_arguments(command: Words, args: Words) -> Iterator[Finding]:
+    """One of the two determines what the ranks run."""
+    if (command is None) == (args is None):
+        got = "neither" if args is None else "both"
+        fix = "write one, such as command: [python, train.py]" if args is None else "remove one of them"
+        yield ("command",), got, "a command, or args of the training package's program", fix
 
 
-def a_command_takes_no_settings_of_a_config(
-    command: Command,
-    module: str,
-    overrides: Mapping[str, Setting],
-    dataset: str | None,
-    interruptions: Sequence[InterruptionSpec],
+def a_command_has_no_interruptions(
+    command: Words, interruptions: Sequence[InterruptionSpec]
 ) -> Iterator[Finding]:
-    """Settings are arguments of the training package, which a custom command lacks."""
-    if command is None:
-        return
-    allowed = "only in jobs with a config"
-    if module != JobSpec.model_fields["module"].default:
-        yield ("module",), repr(module), allowed, f"write `command: [python, -m, {module}]`"
-    if overrides:
-        yield ("overrides",), "settings beside a command", allowed, "put them among the command's arguments"
-    if dataset is not None:
-        fix = f"write `datasets: [{dataset}]`"
-        yield ("dataset",), repr(dataset), f"{allowed}; commands take `datasets`", fix
-    if interruptions:
-        got, fix = "interruptions beside a command", "remove them: their steps are the training package's"
-        yield ("interruptions",), got, allowed, fix
+    """Only the training package writes the steps at which they begin."""
+    if command is not None and interruptions:
+        fix = "remove them: their steps are the training package's"
+        yield ("interruptions",), "interruptions beside a command", "only in jobs with args", fix
 
 
-def a_config_takes_no_keys_of_a_command(
-    config: str | None, command: Command, datasets: Sequence[str]
+def args_are_of_the_training_package(
+    command: Words, args: Words, code: str | None, datasets: Sequence[str], grace_seconds: int | None
 ) -> Iterator[Finding]:
-    """The training package is in the image, and reads one dataset by a separate setting."""
-    if config is None or command is not None:
+    """Its program is in the image, reads one dataset, and has settings for what other keys say."""
+    if args is None or command is not None:
         return
-    if datasets:
-        fix = f"write `dataset: {datasets[0]}`"
-        yield (
-            ("datasets",),
-            ", ".join(datasets),
-            "only in jobs with a command; a config takes `dataset`",
-            fix,
-        )
-
-
-def code_is_for_commands(config: str | None, command: Command, code: str | None) -> Iterator[Finding]:
-    """A configuration is read by the training package, which is in the image."""
-    if config is not None and command is None and code is not None:
+    if code is not None:
         yield ("code",), code, "only in jobs with a command", "remove it"
+    if len(datasets) > 1:
+        allowed = "one dataset, with args; a command takes several"
+        yield ("datasets",), ", ".join(datasets), allowed, f"write `datasets: [{datasets[0]}]`"
+    for index, key, value in settings_in(args):
+        if key == DATA_PATH and datasets:
+            yield ("args", index), f"{key}={value}", "nothing, with a dataset", "remove one of the two"
+        if key == EXIT_TIMEOUT and grace_seconds:
+            fix = "remove it: `grace` sets the timeout"
+            yield ("args", index), f"{key}={value} beside grace", "one of the two", fix
 
 
 def files_belong_to_a_folder(files: Sequence[str], code: str | None) -> Iterator[Finding]:
@@ -95,7 +86,7 @@ def files_belong_to_a_folder(files: Sequence[str], code: str | None) -> Iterator
         yield ("files",), "files beside code", "one of the two", fix
 
 
-def python_starts_a_file_or_a_module(command: Command) -> Iterator[Finding]:
+def python_starts_a_file_or_a_module(command: Words) -> Iterator[Finding]:
     """torchrun starts the file with the interpreter that runs torchrun, without options."""
     if not command or not starts_by_rank(command):
         return
@@ -112,11 +103,11 @@ def python_starts_a_file_or_a_module(command: Command) -> Iterator[Finding]:
 
 
 def in_process_restarts_need_the_agent(
-    command: Command, restarts: int | None, processes_per_node: int | None
+    command: Words, restarts: int | None, processes_per_node: int | None
 ) -> Iterator[Finding]:
     """A command that starts once per node restarts ranks itself."""
     if command and restarts is not None and processes_per_node is None and not starts_by_rank(command):
-        allowed = "only for commands that begin with python, and configs"
+        allowed = "only for commands that begin with python, and args"
         yield ("restarts",), str(restarts), allowed, f"give it to {command[0]}, or set ranks_per_node"
 
 
@@ -141,17 +132,20 @@ def variables_are_free_to_set(environment: Mapping[str, str]) -> Iterator[Findin
             yield ("env", name), name, allowed, "remove it: `gpus` sets the number"
 
 
-def nothing_secret_is_written_out(environment: Mapping[str, str], command: Command) -> Iterator[Finding]:
+def nothing_secret_is_written_out(
+    environment: Mapping[str, str], command: Words, args: Words
+) -> Iterator[Finding]:
     """All who may read the team's jobs can read their variables and arguments."""
     allowed = "values that every member of the team may read"
     for name, value in environment.items():
         if (_SECRET_NAME.search(name) and value) or _SECRET_VALUE.search(value):
             fix = f"put it into a Secret, and name that: secrets: [{{secret: …, key: …, variable: {name}}}]"
             yield ("env", name), "a value that looks like a secret (not shown)", allowed, fix
-    for index, word in enumerate(command or ()):
-        if _SECRET_VALUE.search(word):
-            fix = "let the program read it from a variable, and set that by `secrets`"
-            yield ("command", index), "a value that looks like a secret (not shown)", allowed, fix
+    for key, words in (("command", command or ()), ("args", args or ())):
+        for index, word in enumerate(words):
+            if _SECRET_VALUE.search(word):
+                fix = "let the program read it from a variable, and set that by `secrets`"
+                yield (key, index), "a value that looks like a secret (not shown)", allowed, fix
 
 
 def a_secret_is_a_variable_or_a_file(secrets: Sequence[SecretSpec]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError, create_model
 
-from infra.errors import InputError
+from infra.errors import InputError, Problem
 from infra.stackfile.base import Spec
 from infra.stackfile.finding import Check, run
 from infra.stackfile.problems import changed_times, problems
@@ -27,11 +27,14 @@ def parsed(
     data: Any,  # noqa: ANN401
     source: SpecSource,
     checks: Callable[[Sections], Iterable[Check]],
+    *,
+    of_whole: Callable[[Whole], Iterable[Problem]] = lambda _: (),
     machines: Mapping[str, Machine] = MappingProxyType({}),
 ) -> Whole:
     """Parse user input by its model, and run the checks between its sections.
 
-    `machines` are those that the file declares. Raises InputError with every problem.
+    `of_whole` finds what is wrong with the whole, if its keys are sound by themselves; `machines` are those
+    that the file declares. Raises InputError with every problem.
     """
     found, whole = [*source.problems, *changed_times(model, data, source)], None
     context = {"machines": machines}
@@ -42,6 +45,7 @@ def parsed(
         found += problems(model, error.errors(), data, source)
         sections = _valid_sections(model, data, context) if isinstance(data, dict) else {}
     found += run(checks(sections), model.model_fields, sections, source)
+    found += of_whole(whole) if whole is not None else ()
     if whole is None or found:
         raise InputError(found)
     return whole

@@ -19,6 +19,7 @@ from infra.stackfile.source import KeyPath, SpecSource
 
 _ALSO_CALLED: Mapping[str, str] = {
     "cmd": "command",
+    "dataset": "datasets",
     "accelerators_per_node": "gpus",
     "capacity_gib": "capacity",
     "capacity_tib": "capacity",
@@ -46,6 +47,9 @@ _ALSO_CALLED: Mapping[str, str] = {
     "time_limit_minutes": "time_limit",
 }
 """Other names of keys, common ones and those of earlier trees → our keys."""
+
+_FORMER_ARGUMENTS = ("config", "overrides", "module")
+"""Keys of a job that words of its program have replaced."""
 
 _FORMER_VALUES: Mapping[str, str] = {
     "any": "rdma",
@@ -146,6 +150,24 @@ def _instead_of(value: str, path: KeyPath, allowed: str) -> str:
     return f"write {word}" if word and repr(word) in allowed else ""
 
 
+def _instead_of_key(key: str, fields: Mapping[str, FieldInfo], value: object) -> str:
+    """Return what to write for a key that has become something else than a key; empty for other keys."""
+    if key == "job" and "pools" in fields:
+        return "write it into a file of its own, job.yaml, and pass that: trainyard up --job job.yaml"
+    if "args" not in fields or key not in _FORMER_ARGUMENTS:
+        return ""
+    if key == "module":
+        return f"write command: [python, -m, {value}]"
+    settings = value.items() if isinstance(value, dict) else ()
+    words = [f"{name}={_yaml(each)}" for name, each in settings] if key == "overrides" else [str(value)]
+    option = "--set" if key == "overrides" else "--config"
+    return f"write it among args: [{', '.join(f'{option}, {word}' for word in words)}]"
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _explain(
     model: type[BaseModel],
     error: ErrorDetails,
@@ -157,7 +179,9 @@ def _explain(
     if "fix" in context and error["type"] != "quantity":
         return str(context["allowed"]), str(context["fix"])
     if error["type"] == "extra_forbidden":
-        return _unknown_key(key, _fields(model, path[:-1], data))
+        fields = _fields(model, path[:-1], data)
+        allowed, fix = _unknown_key(key, fields)
+        return allowed, _instead_of_key(key, fields, _value(path, data)) or fix
     field = _fields(model, path[:-1], data).get(key)
     meaning = f" ({field.description})" if field and field.description else ""
     if error["type"] == "quantity":

@@ -1,6 +1,4 @@
-"""Checks of queues (quotas, borrowing and lending limits, weights), of teams' limits and priorities, and of
-the stack's job against the limits and priorities of its team.
-"""
+"""Checks of queues (quotas, borrowing and lending limits, weights), and of teams' limits and priorities."""
 
 from __future__ import annotations
 
@@ -8,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from infra.stackfile.finding import Checks, Finding, unknown
-from infra.stackfile.job import JobSpec
-from infra.stackfile.limits import limits_of
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.operators import OperatorsSpec
 from infra.stackfile.queue import FlavorSpec, QueueSpec, TeamSpec, lenders, lent, most
@@ -111,24 +107,6 @@ def priorities_of_teams_exist(teams: Teams, priorities: Mapping[str, int]) -> It
             allowed = f"{_UNNAMED} or more for one of them: a job that names no priority has {_UNNAMED}"
             fix = "raise its value under priorities"
             yield ("teams", index, "priorities"), f"{max(values)} at most", allowed, fix
-
-
-def the_job_keeps_to_its_team(
-    job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, priorities: Mapping[str, int]
-) -> Iterator[Finding]:
-    """The API server would refuse the job when it is submitted."""
-    team = next((team for team in teams if job and team.name == job.team), None)
-    if job is None or team is None:
-        return
-    if team.priorities and job.priority in priorities and job.priority not in team.priorities:
-        yield unknown(("job", "priority"), job.priority, team.priorities, f"a priority of team {team.name}")
-    if any(queue not in {each.name for each in queues} for queue in team.queues):
-        return
-    most = limits_of(team, queues, pools).job_pods
-    if job.num_nodes > most:
-        allowed = f"{most} at most: the pods that a job of team {team.name} may have"
-        fix = "lower it, or raise the team's limits.job_pods"
-        yield ("job", "nodes"), str(job.num_nodes), allowed, fix
 
 
 CHECKS = Checks(__name__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,24 +34,11 @@ class Share:
         return {"cpu": str(milli // 1000) if milli % 1000 == 0 else f"{milli}m", "memory": quantity(mebi)}
 
 
-def share_of(fabric: str, pools: Iterable[NodePoolSpec]) -> Share:
-    """Return what fits on every pool of a fabric class that runs jobs; small where a machine is not known."""
-    shares = [_of(pool) for pool in pools if pool.accelerator and pool.fabric == fabric]
-    known = [share for share in shares if share]
-    if not known or len(known) < len(shares):
-        return Share()
-    return Share(min(each.cpus for each in known), min(each.memory_gib for each in known))
-
-
 def share_of_pool(pool: NodePoolSpec) -> Share:
-    """Return what fits on one pool; small where its machine is not known."""
-    return _of(pool) or Share()
-
-
-def _of(pool: NodePoolSpec) -> Share | None:
+    """Return what fits on a pool; small where its machine is not known."""
     machine = pool.find_machine(pool.machine)
     if machine is None or machine.memory_gib is None or pool.accelerator is None:
-        return None
+        return Share()
     number = pool.accelerator.count
     return Share(_floor(_GIVEN * machine.vcpus / number), _floor(_GIVEN * float(machine.memory_gib) / number))
 

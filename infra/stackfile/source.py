@@ -139,7 +139,7 @@ def read_whole(path: Path) -> tuple[Any, SpecSource]:
     """Read a file that is one mapping, such as a job.yaml. Raises InputError as `read` does."""
     node = _composed(path)
     if not isinstance(node, yaml.MappingNode):
-        allowed, fix = "a mapping: `key: value` lines", "write the keys of docs/stack-file.md, `job`"
+        allowed, fix = "a mapping: `key: value` lines", "write the keys of a job (docs/stack-file.md)"
         raise InputError([Problem(str(path), "not a mapping", allowed, fix, str(path))])
     return _constructed(path, node, _OwnLoader), _source_of(path, node, path.name)
 

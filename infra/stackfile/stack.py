@@ -13,12 +13,10 @@ from infra.stackfile.base import Name, Spec
 from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.grace import GraceSeconds
 from infra.stackfile.images import ImagesSpec
-from infra.stackfile.job import JobSpec
 from infra.stackfile.logs import LogsSpec
 from infra.stackfile.network import NetworkSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.operators import OperatorsSpec
-from infra.stackfile.placement import Placement, offers, place
 from infra.stackfile.queue import PriorityValue, QueueSpec, TeamSpec
 from infra.stackfile.storage import StorageSpec
 from infra.stackfile.targets import AnyTarget
@@ -69,7 +67,6 @@ class Stack(Spec):
         description="training runtimes whose jobs skip the start-up check of the fabric, such as for images"
         " without /bin/sh",
     )
-    job: JobSpec | None = Field(default=None, description="a training job that is deployed with the stack")
 
     def pool(self, name: str) -> NodePoolSpec:
         """Return the pool of that name; KeyError where there is none."""
@@ -78,15 +75,6 @@ class Stack(Spec):
     def dataset(self, name: str) -> DatasetSpec:
         """Return the dataset of that name; KeyError where there is none."""
         return {dataset.name: dataset for dataset in self.datasets}[name]
-
-    @property
-    def placement(self) -> Placement | None:
-        """Placement for the job's needs; None for a job that names its runtime, and where nothing fits."""
-        if self.job is None or self.job.needs is None:
-            return None
-        team = next(team for team in self.teams if team.name == self.job.team)
-        found = offers(team, self.queues, self.pools, self.job.queue or "")
-        return place(self.job, self.job.needs, list(found))
 
     @property
     def runtimes(self) -> tuple[str, ...]:

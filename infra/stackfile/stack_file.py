@@ -1,6 +1,4 @@
-"""Loads stack and fleet files, and reports all problems at once. A stack's job that states `needs` gets its
-runtime and queue here.
-"""
+"""Loads stack and fleet files, and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ def parse(data: Any, source: SpecSource | None = None, name: str = "") -> Stack:
     the checks between sections run on all sections that are valid by themselves. `name` is the stack's.
     """
     data = completed(data, name).data
-    return with_its_job_placed(
-        parsed(Stack, data, source or SpecSource(STACK_KEY), _stack_checks, declared(data))
-    )
+    return parsed(Stack, data, source or SpecSource(STACK_KEY), _stack_checks, machines=declared(data))
 
 
 def parse_fleet(data: Any, source: SpecSource | None = None) -> Fleet:  # noqa: ANN401 -- whatever the user wrote
@@ -65,12 +61,3 @@ def _stack_checks(sections: Sections) -> Iterator[Check]:
     yield from NETWORK_CHECKS
     yield from QUEUE_CHECKS
     yield from target_of(target.kind).validators if target else ()
-
-
-def with_its_job_placed(stack: Stack) -> Stack:
-    """Return the stack with the runtime and queue that its job's needs come to, as if they were written."""
-    placed = stack.placement
-    if stack.job is None or placed is None:
-        return stack
-    job = stack.job.model_copy(update={"runtime": placed.runtime, "queue": placed.queue})
-    return stack.model_copy(update={"job": job})

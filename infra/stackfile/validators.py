@@ -1,4 +1,4 @@
-"""Checks between a stack file's sections, for every target: features, pools, queues, teams, storage, job,
+"""Checks between a stack file's sections, for every target: features, pools, queues, teams, storage,
 operators.
 """
 
@@ -8,17 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-import catalog
 from catalog import fabric_lint
 from infra.common.target_registry import target_of
-from infra.stackfile.finding import Checks, Finding, found_by, unknown
-from infra.stackfile.grace import runtime_grace_seconds
-from infra.stackfile.job import EXIT_TIMEOUT, JobSpec
-from infra.stackfile.job_validators import CHECKS as JOB_CHECKS
+from infra.stackfile.finding import Checks, Finding, unknown
+from infra.stackfile.grace import runtime_grace_seconds, runtime_notices
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.operators import OperatorsSpec
-from infra.stackfile.placement import FlavorOffer, offers, place
-from infra.stackfile.queue import FlavorSpec, QueueSpec, TeamSpec, most
+from infra.stackfile.queue import FlavorSpec, QueueSpec, TeamSpec
 from infra.stackfile.source import KeyPath
 from infra.stackfile.stack import runtime_names
 from infra.stackfile.storage import StorageSpec
@@ -153,20 +149,15 @@ def spot_is_preferred(pools: Pools, queues: Queues) -> Iterator[Finding]:
             yield ("queues", index, "flavors"), got, "spot pools before the others", fix
 
 
-def the_fabric_is_used(
-    pools: Pools, queues: Queues, teams: Teams, job: JobSpec | None, operators: OperatorsSpec
-) -> Iterator[Finding]:
-    """The fabric lint: a job falls back with its runtime, and uses all of the fabric or none of it."""
+def queues_keep_to_a_fabric(pools: Pools, queues: Queues) -> Iterator[Finding]:
+    """The fabric lint: a job falls back to other pools with its runtime."""
     known = [pool for pool in pools if _has_known_machine(pool)]
     if len(known) < len(pools) or len({pool.name for pool in pools}) < len(pools):
         return
-    sections = {"pools": pools, "queues": queues, "teams": teams}
+    sections = {"pools": pools, "queues": queues}
     spec: dict[str, Any] = {
         name: [entry.model_dump(mode="json") for entry in section] for name, section in sections.items()
     }
-    job = _placed(job, teams, queues, pools)
-    exists = job is not None and job.runtime in runtime_names(pools, operators)
-    spec["job"] = job.model_dump(mode="json") if job and exists else None
     for fault in fabric_lint.stack(spec):
         # The target's validator of zones reports these, and names the fabric that ends at the zone.
         if fault.path[-1] != "zones":
@@ -187,105 +178,10 @@ def teams_have_a_queue(queues: Queues, teams: Teams) -> Iterator[Finding]:
                 yield path, repr(name), "each queue once", "remove one of the two"
 
 
-def job_references_exist(
-    job: JobSpec | None, teams: Teams, priorities: Mapping[str, int], pools: Pools, operators: OperatorsSpec
-) -> Iterator[Finding]:
-    """The job's team, priority and runtime must exist in this stack."""
-    if job is None:
-        return
-    runtimes = runtime_names(pools, operators)
-    if job.team not in [team.name for team in teams]:
-        yield unknown(("job", "team"), job.team, [team.name for team in teams], "a team of this stack")
-    if job.priority not in priorities:
-        yield unknown(("job", "priority"), job.priority, priorities, "a priority of this stack")
-    if job.needs is None and job.runtime not in runtimes and all(map(_has_known_machine, pools)):
-        yield unknown(("job", "runtime"), job.runtime, runtimes, "a runtime of this stack")
-
-
-def a_job_is_sound_by_itself(job: JobSpec | None) -> Iterator[Finding]:
-    """The checks are those of `trainyard run` for a job.yaml, which contains a job only."""
-    if job is not None:
-        sections = {name: getattr(job, name) for name in JobSpec.model_fields}
-        for path, got, allowed, fix in found_by(JOB_CHECKS, JobSpec.model_fields, sections):
-            yield ("job", *path), got, allowed, fix
-
-
-def a_jobs_queue_is_its_teams(job: JobSpec | None, teams: Teams) -> Iterator[Finding]:
-    """Others' queues have no local queue in the team's namespace."""
-    team = next((team for team in teams if job and team.name == job.team), None)
-    if job is not None and team is not None and job.queue and job.queue not in team.queues:
-        yield unknown(("job", "queue"), job.queue, team.queues, f"a queue of team {team.name}")
-
-
-def job_needs_fit_a_flavor(
-    job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools, operators: OperatorsSpec
-) -> Iterator[Finding]:
-    """One flavor must hold the whole job: it has the requirements, and is not spot."""
-    team = next((team for team in teams if job and team.name == job.team), None)
-    if job is None or job.needs is None or team is None or not all(map(_has_known_machine, pools)):
-        return
-    found = list(offers(team, queues, pools, job.queue or ""))
-    placed = place(job, job.needs, found)
-    if placed is not None and job.runtime not in {"", placed.runtime}:
-        fix = "remove `runtime`: `needs` determines it"
-        yield ("job", "runtime"), repr(job.runtime), f"{placed.runtime}: the one that `needs` selects", fix
-    if found and placed is None:
-        asked = ", ".join(f"{key}: {value}" for key, value in job.needs.model_dump(exclude_none=True).items())
-        got = f"{job.num_nodes} nodes with {job.accelerators_per_node} accelerators each, {asked}"
-        fix = "request less, give the team another queue (more_queues), or add a pool that is not spot"
-        yield ("job", "needs"), got, f"what the queues of team {team.name} have: {_described(found)}", fix
-
-
-def _described(found: Sequence[FlavorOffer]) -> str:
-    by_queue: dict[str, list[str]] = {}
-    for offer in found:
-        by_queue.setdefault(offer.queue, []).append(str(offer))
-    return "; ".join(f"{queue}: {', '.join(each)}" for queue, each in by_queue.items())
-
-
-def job_nodes_fit_a_flavor(
-    job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools
-) -> Iterator[Finding]:
-    """All nodes of a job get one flavor, so one flavor that is not spot must hold them all."""
-    team = next((team for team in teams if job and team.name == job.team), None)
-    if job is None or job.needs is not None:
-        return
-    queue = next((queue for queue in queues if team and queue.name == (job.queue or team.queue)), None)
-    known = {pool.name: pool for pool in pools}
-    if queue is None or not all(
-        flavor.pool in known and _has_known_machine(known[flavor.pool]) for flavor in queue.flavors
-    ):
-        return
-    slots = {
-        flavor.pool: min(
-            known[flavor.pool].num_slots(job.accelerators_per_node),
-            most(queue, flavor, queues) // job.accelerators_per_node,
-        )
-        for flavor in queue.flavors
-    }
-    room = ", ".join(f"{pool}: {number}" for pool, number in slots.items())
-    lasting = [number for pool, number in slots.items() if not known[pool].is_spot]
-    if lasting and max(lasting) < job.num_nodes:
-        got = (
-            f"{job.num_nodes} nodes (accelerators each: {job.accelerators_per_node}); room by flavor: {room}"
-        )
-        allowed = "a job that fits into one flavor that is not spot (a job never spans two)"
-        yield (
-            ("job", "nodes"),
-            got,
-            allowed,
-            "lower `nodes`, or give one such pool more nodes and quota",
-        )
-
-
-def operators_fit_together(operators: OperatorsSpec, job: JobSpec | None) -> Iterator[Finding]:
-    """Trainer creates JobSets, and jobs are admitted by Kueue."""
+def operators_fit_together(operators: OperatorsSpec) -> Iterator[Finding]:
+    """Trainer creates JobSets."""
     if operators.trainer != "off" and operators.jobset == "off":
         yield ("operators", "jobset"), "'off'", "install or existing: Trainer creates JobSets", "install it"
-    if job and operators.trainer == "off":
-        yield ("operators", "trainer"), "'off'", "install or existing: the job is a TrainJob", "install it"
-    if job and operators.kueue == "off":
-        yield ("operators", "kueue"), "'off'", "install or existing: the job is queued", "install it"
 
 
 def kueue_timeouts_need_an_installed_kueue(operators: OperatorsSpec) -> Iterator[Finding]:
@@ -308,9 +204,9 @@ def runtime_grace_fits_its_pools(
         if runtime not in runtimes:
             yield unknown(path, runtime, runtimes, "a runtime of this stack")
             continue
-        longest = runtime_grace_seconds(runtime, _notices(target, pools, runtime), {})
-        lasting = None in _notices(target, pools, runtime)
-        if not lasting and seconds > longest:
+        notices = runtime_notices(target.kind, pools, runtime)
+        longest = runtime_grace_seconds(runtime, notices, {})
+        if None not in notices and seconds > longest:
             allowed = f"{longest}s at most: the notice of {target.kind}'s spot nodes, its only ones"
             yield path, f"{seconds}s", allowed, "lower it, or add a pool of this fabric that is not spot"
 
@@ -323,51 +219,6 @@ def unchecked_runtimes_are_of_the_stack(
     for index, runtime in enumerate(unchecked_runtimes):
         if runtime not in runtimes:
             yield unknown(("unchecked_runtimes", index), runtime, runtimes, "a runtime of this stack")
-
-
-def job_grace_fits_its_pools(
-    *,
-    target: TargetSpec,
-    pools: Pools,
-    queues: Queues,
-    teams: Teams,
-    operators: OperatorsSpec,
-    grace_seconds: Mapping[str, int],
-    job: JobSpec | None,
-) -> Iterator[Finding]:
-    """A save that takes longer than the pods' grace, or a spot node's preemption notice, would be cut off."""
-    placed = _placed(job, teams, queues, pools)
-    if job is None or placed is None or placed.runtime not in runtime_names(pools, operators):
-        return
-    notices = _notices(target, pools, placed.runtime)
-    grace = runtime_grace_seconds(placed.runtime, notices, grace_seconds)
-    raise_it = f"lower it, or raise grace.{placed.runtime}"
-    timeout = job.overrides.get(EXIT_TIMEOUT)
-    if isinstance(timeout, int | float) and (job.grace_seconds or timeout >= grace):
-        path: KeyPath = ("job", "overrides", EXIT_TIMEOUT)
-        if job.grace_seconds:
-            fix = "remove it: job.grace sets the timeout"
-            yield path, f"{timeout:g} beside job.grace", "one of the two", fix
-        else:
-            allowed = f"less than {grace}: the grace period of {placed.runtime}'s pods"
-            yield path, f"{timeout:g}", allowed, raise_it
-    if job.grace_seconds is None:
-        return
-    got, path = f"{job.grace_seconds}s", ("job", "grace")
-    if job.grace_seconds > grace:
-        yield path, got, f"{grace}s at most: the grace period of {placed.runtime}'s pods", raise_it
-    for pool in _pools_of(placed, teams, queues, pools):
-        notice = _notice(target, pool)
-        if notice is not None and job.grace_seconds > notice:
-            allowed = f"{notice}s at most: the notice of spot pool {pool.name!r}, where it may run"
-            yield path, got, allowed, "lower it, or submit to a queue without spot pools (job.queue)"
-
-
-def a_stack_has_no_folder(job: JobSpec | None) -> Iterator[Finding]:
-    """The stack's job brings code by the digest of a pack that `trainyard run` has stored."""
-    if job is not None and job.files:
-        fix = "remove it, and name the digest in `code`"
-        yield ("job", "files"), ", ".join(job.files), "a key of a job.yaml", fix
 
 
 def store_keys_belong_to_teams(storage: StorageSpec, teams: Teams) -> Iterator[Finding]:
@@ -383,37 +234,6 @@ def store_keys_belong_to_teams(storage: StorageSpec, teams: Teams) -> Iterator[F
 
 
 CHECKS = Checks(__name__)
-
-
-def _notice(target: TargetSpec, pool: NodePoolSpec) -> int | None:
-    """Seconds that pods have before a preempted node ends; None for pools that are not spot."""
-    return catalog.usable_notice_seconds(target.kind) if pool.is_spot else None
-
-
-def _notices(target: TargetSpec, pools: Pools, runtime: str) -> list[int | None]:
-    """Return the preemption notice of each pool that has the runtime."""
-    fabric = runtime.partition("-")[2]
-    return [_notice(target, pool) for pool in pools if pool.accelerator and pool.fabric == fabric]
-
-
-def _pools_of(job: JobSpec, teams: Teams, queues: Queues, pools: Pools) -> list[NodePoolSpec]:
-    """The pools that a job may be admitted to, whose runtime and queue are known."""
-    team = next((team for team in teams if team.name == job.team), None)
-    if team is None:
-        return []
-    found = list(offers(team, queues, pools, job.queue or team.queue))
-    placed = place(job, job.needs, found) if job.needs else None
-    return [offer.pool for offer in found if placed is None or offer.pool.name in placed.pools]
-
-
-def _placed(job: JobSpec | None, teams: Teams, queues: Queues, pools: Pools) -> JobSpec | None:
-    team = next((team for team in teams if job and team.name == job.team), None)
-    if job is None or job.needs is None or team is None:
-        return job
-    placed = place(job, job.needs, list(offers(team, queues, pools, job.queue or "")))
-    if placed is None:
-        return None
-    return job.model_copy(update={"runtime": placed.runtime, "queue": placed.queue})
 
 
 def _has_known_machine(pool: NodePoolSpec) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from policies.capacity import is_accelerated, selects_spot
+from policies.capacity import selects_spot
 from policies.policy import Policy, Resource, Violation
 from policies.unknowns import PropertyBlock, Value
 from policies.workloads import namespaced_name, placements
@@ -16,35 +16,13 @@ LAUNCHER_ROLES = ("launcher", "master", "head")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
-    """Launchers inside job objects, workloads that are rendezvous stores by name, and a cluster's MPI job."""
-    if resource.type.startswith("trainyard:"):
-        yield from _mpi_job(resource.props.block("stack"))
-        return
+    """Launchers inside job objects, and workloads that are rendezvous stores by name."""
     name = namespaced_name(resource).rpartition("/")[2]
     store = any(fnmatchcase(name, pattern) for pattern in resource.parameters["stores"])
     for pod in placements(resource):
         role = "rendezvous store" if store else _role(resource.props.data, pod)
         if role and selects_spot(pod):
             yield Violation(pod.path, f"a {role} that may run on spot", "on-demand nodes")
-
-
-def _mpi_job(spec: PropertyBlock) -> Iterator[Violation]:
-    """The launcher of the runtimes `mpi-…` is a node of the job, and runs where its queue's flavors are."""
-    job = spec.block("job")
-    if not job.get("runtime", "").startswith("mpi-"):
-        return
-    queue_of = {team.get("name"): team.get("queue") for team in spec.blocks("teams")}
-    spot = {
-        pool.get("name")
-        for pool in spec.blocks("pools")
-        if pool.get("capacity") == "spot" and is_accelerated(pool)
-    }
-    for queue in spec.blocks("queues"):
-        flavors = [flavor.get("pool") for flavor in queue.blocks("flavors")]
-        queue_name = job.get("queue") or queue_of.get(job.get("team"))
-        if queue.get("name") == queue_name and spot.intersection(flavors):
-            got = f"{job.get('runtime')} in queue {queue.get('name')}, whose flavors are {', '.join(flavors)}"
-            yield Violation(job.at("runtime"), got, "a queue of on-demand and reserved pools")
 
 
 def _role(data: Mapping[str, Value], pod: PropertyBlock) -> str:
@@ -74,7 +52,6 @@ POLICY = Policy(
     reason="A failed worker loses its steps since the checkpoint; a failed launcher or store ends the job.",
     remedy="Select on-demand nodes for it, and do not tolerate the spot taint.",
     types=(
-        "trainyard:infra:*Cluster",
         "kubernetes:apps/*",
         "kubernetes:batch/*",
         "kubernetes:core/v1:Pod*",

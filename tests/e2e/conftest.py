@@ -97,7 +97,7 @@ def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
     """The stack, up, without its job, and with what `test_legacy_jobs` and `test_tenancy` need."""
     unstarted.standing = (serve_legacy_jobs, add_interns)
     unstarted.declare()
-    unstarted.trainyard("up", "--no-job")
+    unstarted.trainyard("up")
     unstarted.cluster_json.write_text((unstarted.run / "cluster.json").read_text())
     return unstarted
 
@@ -106,7 +106,7 @@ def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
 def uninterrupted(stack: LocalStack) -> TrainingRun:
     """A run without interruption, with which all others are compared."""
     with stack.declared(job("calm")):
-        stack.trainyard("submit")
+        stack.trainyard("run", str(stack.job_file))
     return stack.run_of("calm")
 
 
@@ -154,5 +154,5 @@ def platform(guest: LocalStack) -> LocalStack:
         kill_up(guest, moment)
     # The preview at the start of `up` calls webhooks of operators that do not run.
     guest.kubectl("delete", "pods", "--all", "--namespace", "kubeflow-system", "--force")
-    guest.trainyard("up", "--no-job")
+    guest.trainyard("up")
     return guest

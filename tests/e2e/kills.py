@@ -49,7 +49,7 @@ ORPHAN: Moment = (kill_command, r"created +trainyard:kubernetes:CustomResourceDe
 def kill_up(stack: LocalStack, moment: Moment) -> None:
     """Start an `up` and kill it at the moment; the command must fail."""
     kill_some, words, condition = moment
-    up = stack.start("up", "--no-job")
+    up = stack.start("up")
     up.prints(words)
     up.wait_for(partial(condition, stack), words)
     kill_some(stack, up)

@@ -35,7 +35,7 @@ Edit = Callable[[Declaration], object]
 
 
 def job(name: str, *interruptions: dict[str, int | str]) -> Edit:
-    """Return an edit that gives the stack's job this name and these interruptions."""
+    """Return an edit that gives the job this name and these interruptions."""
 
     def edit(declaration: Declaration) -> None:
         declaration["job"]["name"] = name
@@ -45,10 +45,10 @@ def job(name: str, *interruptions: dict[str, int | str]) -> Edit:
 
 
 def overrides(**settings: bool | float | str) -> Edit:
-    """Return an edit that adds these settings to the stack's job."""
+    """Return an edit that adds these settings to the job's program."""
 
     def edit(declaration: Declaration) -> None:
-        declaration["job"]["overrides"] |= settings
+        declaration["settings"] |= settings
 
     return edit
 
@@ -152,6 +152,11 @@ class LocalStack:
         return self.stacks / f"Pulumi.{self.name}.yaml"
 
     @property
+    def job_file(self) -> Path:
+        """Return the job file beside the stack file."""
+        return self.stacks / f"{self.name}.job.yaml"
+
+    @property
     def run(self) -> Path:
         """Return the folder of the cluster's processes."""
         return self.state / self.name / "run"
@@ -167,21 +172,27 @@ class LocalStack:
         return self.folder / "cluster.json"
 
     def declare(self, *edits: Edit) -> None:
-        """Write the stack file: the repository's with the permanent edits and these."""
+        """Write the stack file and the job file: the repository's with the permanent edits and these.
+
+        Edits find the job under `job`, and the settings of its program under `settings`.
+        """
         text = (REPOSITORY / "stacks" / "Pulumi.local.yaml").read_text()
         document = yaml.safe_load(text)
         declaration: Declaration = document["config"]["trainyard:stack"]
         declaration["name"] = self.name
         declaration["target"]["network"] = dict(NETWORK)
-        declaration["job"]["overrides"] = dict(JOB)
-        declaration["job"]["interruptions"] = []
+        job = yaml.safe_load((REPOSITORY / "stacks" / "local.job.yaml").read_text())
+        declaration |= {"job": {**job, "interruptions": []}, "settings": dict(JOB)}
         for edit in (*self.standing, *edits):
             edit(declaration)
+        job, settings = declaration.pop("job"), declaration.pop("settings")
+        job["args"] = ["--config", "digits", *(f"--set={key}={value}" for key, value in settings.items())]
+        self.job_file.write_text(yaml.safe_dump(job, sort_keys=False))
         self.file.write_text(yaml.safe_dump(document, sort_keys=False))
 
     @contextmanager
     def declared(self, *edits: Edit) -> Iterator[None]:
-        """Edit the stack file within a `with` block."""
+        """Edit the stack file and the job file within a `with` block."""
         self.declare(*edits)
         try:
             yield

@@ -20,12 +20,12 @@ def test_the_platform_comes_up_on_an_existing_cluster_after_kills(platform: Loca
     assert {item["status"]["readyReplicas"] for item in deployments} == {1}
 
 
-def test_up_changes_nothing_and_runs_the_stacks_job_by_the_context(platform: LocalStack) -> None:
-    output = platform.trainyard("up")
+def test_up_changes_nothing_and_runs_a_job_by_the_context(platform: LocalStack) -> None:
+    output = platform.trainyard("up", "--job", str(platform.job_file))
     assert list(output.changes) == ["unchanged"]
     assert "admitted to" in output.text
     assert "pods run on" in output.text
     assert "node 0 | training:" in output.text, "what the nodes write is shown"
     assert "digits: complete" in output.text
-    platform.trainyard("cancel")
+    platform.trainyard("cancel", "digits")
     platform.wait_until(lambda: platform.names("trainjobs", "-A") == [], "the cluster without the job")

@@ -36,7 +36,6 @@ def two_nodes(declaration: Declaration) -> None:
     declaration["pools"] = [pool for pool in declaration["pools"] if pool["capacity"] != "spot"]
     declaration["pools"][-1]["nodes"] = 1
     declaration["queues"][0]["flavors"] = [{"pool": "on-demand", "quota": 1}]
-    declaration["job"] |= {"nodes": 1}
 
 
 def elsewhere(declaration: Declaration) -> None:
@@ -191,7 +190,7 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetOfTwo]:
     fleet = FleetOfTwo(manager, far)
     try:
         for stack in (far, manager):
-            stack.trainyard("up", "--no-job")
+            stack.trainyard("up")
         _join(manager, far)
         fleet.declare()
         fleet.init()
@@ -308,7 +307,7 @@ def test_a_removed_fleet_leaves_nothing_on_either_cluster(up: FleetOfTwo) -> Non
         )
         left = [name for name in stack.names(kinds, "-A") if name.startswith("fleet-")]
         assert left == []
-        assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]
+        assert list(stack.trainyard("up").changes) == ["unchanged"]
 
 
 def test_an_update_after_half_of_a_tokens_lifetime_issues_another_one(up: FleetOfTwo) -> None:

@@ -53,7 +53,7 @@ def test_a_preempted_job_has_time_to_save_and_ends_with_the_same_weights(
     run = stack.run_of("noticed")
     slow = {"checkpoint.every_steps": 1000, "checkpoint.pace_seconds": SAVE_SECONDS, "pace_seconds": 0.5}
     with stack.declared(job("noticed"), overrides(**slow)):
-        submitted = stack.start("submit")
+        submitted = stack.start("run", str(stack.job_file))
         submitted.wait_for(lambda: run.step > 0, "a step")
         assert graces(stack, "noticed") == {300}
         notice = stack.start("local", "preempt", "spot-1", "--notice", "120")
@@ -87,7 +87,7 @@ def test_a_job_whose_node_dies_with_no_word_resumes_from_its_last_checkpoint_and
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     with stack.declared(job("killed", {"at_step": LOSS_STEP, "notice": "0s"})):
-        stack.trainyard("submit")
+        stack.trainyard("run", str(stack.job_file))
     run = stack.run_of("killed")
     assert run.sha256 == uninterrupted.sha256
     run.assert_no_checkpointed_step_was_lost()
@@ -105,7 +105,7 @@ def test_a_rank_that_dies_alone_comes_back_in_its_pod(stack: LocalStack, uninter
     run = stack.run_of("stumbled")
     long_timeout = overrides(**{"timeouts.rejoin": 60})
     with stack.declared(job("stumbled"), long_timeout):
-        submitted = stack.start("submit")
+        submitted = stack.start("run", str(stack.job_file))
         submitted.wait_for(lambda: run.step > 0, "a step")
         before, ranks = uids(stack, "stumbled"), ranks_of("stumbled")  # which takes seconds on a busy machine
         submitted.wait_for(lambda: run.step >= LOSS_STEP, f"step {LOSS_STEP}")
@@ -247,7 +247,7 @@ def test_the_command_line_reports_why_a_job_was_ended(on_fabric: LocalStack) -> 
 def test_fsdp_exits_on_a_notice_and_ends_with_a_laptops_weights(stack: LocalStack, tmp_path: Path) -> None:
     sharded = {"strategy": "fsdp"}
     with stack.declared(job("sharded", {"at_step": LOSS_STEP, "notice": "10s"}), overrides(**sharded)):
-        stack.trainyard("submit")
+        stack.trainyard("run", str(stack.job_file))
     run = stack.run_of("sharded")
     assert {line.get("strategy") for line in run.lines if "strategy" in line} == {"fsdp"}
     assert not run.repeated_steps
@@ -270,7 +270,7 @@ def test_an_mpi_job_whose_worker_and_launcher_are_preempted_loses_no_step(
 ) -> None:
     run = stack.run_of("mpi")
     with stack.declared(job("mpi"), by_mpi, overrides(pace_seconds=0.6)):
-        submitted = stack.start("submit")
+        submitted = stack.start("run", str(stack.job_file))
         for attempt, role in enumerate(("node", "launcher"), start=1):
             submitted.wait_for(
                 lambda attempt=attempt: len(run.nodes) == attempt and run.step > run.resumed_at,  # type: ignore[misc]

@@ -48,7 +48,7 @@ def as_datacenter(declaration: Declaration) -> None:
     declaration["queues"] = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 2}]}]
     declaration["storage"] = {"checkpoints": {"size": "20Gi"}}
     declaration["job"]["name"] = "by-context"
-    declaration["job"]["overrides"] |= {"steps": 60}
+    declaration["settings"] |= {"steps": 60}
 
 
 def member_of(cluster: LocalStack, folder: Path) -> Path:
@@ -90,7 +90,7 @@ def test_a_member_of_a_team_sees_jobs_and_no_nodes(member: LocalStack) -> None:
 
 
 def test_a_job_is_submitted_and_followed_to_its_end(member: LocalStack) -> None:
-    output = member.trainyard("submit").text
+    output = member.trainyard("run", str(member.job_file)).text
     assert "admitted to" in output
     assert "pods run on" in output
     assert "node 0 | training:" in output, "what the nodes write is shown"
@@ -104,9 +104,9 @@ def test_its_log_and_its_state_are_read_after_its_end(member: LocalStack) -> Non
 
 
 def test_another_one_is_cancelled_with_how_to_continue(member: LocalStack) -> None:
-    member.trainyard("submit", "--no-follow")
+    member.trainyard("run", str(member.job_file), "--detach")
     output = member.trainyard("cancel", "by-context").text
-    assert "trainyard submit -s datacenter --run run-" in output
+    assert "trainyard run JOB.YAML --name by-context --run run-" in output
     member.wait_until(
         lambda: "by-context" not in member.names("trainjobs", "-n", NAMESPACE), "the job without its pods"
     )
@@ -127,7 +127,7 @@ def test_a_folder_of_code_runs_on_machines_that_others_look_after(member: LocalS
         "train.py",
     ]
     cancelled = member.trainyard("cancel", "folder").text
-    assert "submit" not in cancelled and "/mnt/checkpoints/folder/run-" in cancelled
+    assert "/mnt/checkpoints/folder/run-" in cancelled
 
 
 def test_a_context_needs_no_stack_file(platform: LocalStack, member: LocalStack) -> None:

@@ -105,7 +105,7 @@ def test_pulumi_and_kubectl_work_by_hand(stack: LocalStack) -> None:
 
 def test_a_second_up_changes_nothing_and_takes_away_what_pulumi_by_hand_has_left(stack: LocalStack) -> None:
     processes = stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}")
-    again = stack.trainyard("up", "--no-job")
+    again = stack.trainyard("up")
     assert list(again.changes) == ["unchanged"]
     assert stack.kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.uid}") == processes
 
@@ -200,19 +200,19 @@ def test_jobs_keep_their_training_environment_when_the_stack_gets_another_one_an
     stack.wait_until_pod_ends("ended")
     first = environments(stack)
     stack.environment["TRAINYARD_TRAINING_ENV"] = str(tmp_path)
-    up = stack.start("up", "--no-job")
+    up = stack.start("up")
     up.prints("created +core/v1:PersistentVolumeClaim")
     up.signal(signal.SIGKILL)
     up.end(-9)
-    stack.trainyard("up", "--no-job")
+    stack.trainyard("up")
     second = environments(stack) - first
     assert len(second) == len(first) == 1
     runtime = stack.kubectl("get", "clustertrainingruntime", "torch-tcp", "-o", "yaml")
     assert second.pop() in runtime and not [each for each in first if each in runtime]
     del stack.environment["TRAINYARD_TRAINING_ENV"]
-    stack.trainyard("up", "--no-job")
+    stack.trainyard("up")
     stack.kubectl("delete", "pvc", *first, "-n", "team-platform")
-    stack.trainyard("up", "--no-job")
+    stack.trainyard("up")
     assert environments(stack) == first == environments(stack, "team-platform")
     stack.kubectl("delete", "pod", "-n", NAMESPACE, "ended")
 
@@ -233,7 +233,7 @@ def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack
     uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in stack.get("nodes")["items"]}
     before = stack.get("clusterqueue", "gpu")["metadata"]["generation"]
     with stack.declared(smaller_quota, one_more_team, one_more_spot_node):
-        done = stack.trainyard("up", "--no-job")
+        done = stack.trainyard("up")
     # The volume of the training environment carries the digest of what it holds.
     changed = [re.sub(r"-[0-9a-f]{8}$", "", name) for name in done.changed]
     assert [name for name in changed if "Queue" in name or "team-" in name] == [
@@ -270,11 +270,11 @@ def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack
 def test_what_is_removed_from_the_stack_file_is_deleted(stack: LocalStack) -> None:
     stack.standing = ()
     stack.declare()
-    back = stack.trainyard("up", "--no-job")
+    back = stack.trainyard("up")
     assert "trainyard:local:EmbeddedCluster trial" in back.changed
     assert "spot-2" not in stack.names("nodes")
     assert not {"team-vision", "team-interns"} & set(stack.names("namespaces"))
     assert "training-operator" not in stack.names("deployments", "-A")
     assert not {"pytorchjobs.kubeflow.org", "xgboostjobs.kubeflow.org"} & set(stack.names("crds"))
     assert "mpijobs.kubeflow.org" in stack.names("crds")
-    assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]
+    assert list(stack.trainyard("up").changes) == ["unchanged"]

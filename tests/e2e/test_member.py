@@ -21,7 +21,7 @@ from rich.console import Console
 
 from engine.paths import REPOSITORY
 from infra.errors import ExitCode, InputError, TrainyardError
-from infra.stackfile import load
+from infra.stackfile import load_job
 from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import SECONDS, LocalStack, job, overrides
 from tests.e2e.tenants import Command, Person, command_of
@@ -46,9 +46,8 @@ def member(stack: LocalStack, monkeypatch: pytest.MonkeyPatch) -> Command:
 def submitted(stack: LocalStack) -> None:
     """A running job that would take minutes."""
     with stack.declared(job(JOB), overrides(steps=5000)):
-        declared = load(stack.file).job
-    assert declared is not None
-    stack.apply(manifest(declared, RUN))
+        declared = load_job(stack.job_file)
+    stack.apply(manifest(declared.model_copy(update={"runtime": "torch-tcp"}), RUN))
 
 
 def state(member: Command, job: str = JOB) -> str:

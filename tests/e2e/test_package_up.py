@@ -37,6 +37,7 @@ INSTALLED = ("pulumi", "pulumi-language-yaml", "pulumi-language-python", "pulumi
 """Programs on a reader's PATH, besides uv and Kubernetes' provider, which the engine would download."""
 
 TEMPLATE = ROOT / "templates/local/stacks/Pulumi.dev.yaml"
+JOB = yaml.safe_load((ROOT / "templates/local/job.yaml").read_text())
 NAMES = ("near", "beside")
 NETWORKS = {"near": {"node_cidr": "10.239.0.0/24"}, "beside": {"node_cidr": "10.242.0.0/24"}}
 """The only range that clusters of one host may not share."""
@@ -126,7 +127,7 @@ def declared(name: str) -> dict[str, Any]:
 
 def training_job(name: str, inputs: dict[str, Any], **keys: Any) -> dict[str, Any]:
     """Return a job of a program on the cluster `near`."""
-    job = {**declared("near")["job"], "name": name, **keys}
+    job = {**JOB, "runtime": "torch-tcp", "name": name, **keys}
     options = {"providers": ["${api}"], "dependsOn": ["${near}"]}
     return {"type": "trainyard:TrainingJob", "properties": {"job": job, **inputs}, "options": options}
 
@@ -157,7 +158,8 @@ def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp
     try:
         run("pulumi", "up", "-s", "dev", "--yes", "--suppress-progress")
         assert len(set(json.loads(run("pulumi", "stack", "output", "-s", "dev", "--json")).values())) == 2
-        assert "digits: complete" in run("trainyard", "submit", "-s", "beside")
+        (project / "job.yaml").write_text(yaml.safe_dump(JOB))
+        assert "digits: complete" in run("trainyard", "run", "job.yaml", "-s", "beside")
         run("trainyard", "logs", "declared", "--follow", "-s", "near")
         [job] = json.loads(run("trainyard", "jobs", "-s", "near", "-o", "json"))
         assert (job["name"], job["state"]) == ("declared", "complete")

@@ -50,16 +50,16 @@ def test_up_follows_the_run_after_ctrl_c_and_completes_the_preemption_in_which_i
 ) -> None:
     run = stack.run_of("interrupted")
     with stack.declared(job("interrupted", {"at_step": 15, "notice": "0s"}), SLOWLY):
-        up = stack.start("up")
+        up = stack.start("up", "--job", str(stack.job_file))
         submitted = at_work(stack, up, run)
         up.signal(signal.SIGINT)
         up.end(130)
-        up = stack.start("up")
+        up = stack.start("up", "--job", str(stack.job_file))
         up.prints("cloud .* is terminated")
         up.signal(signal.SIGKILL)
         up.end(-9)
         assert run.step < JOB["steps"]
-        stack.trainyard("up")
+        stack.trainyard("up", "--job", str(stack.job_file))
     assert uid(stack, "interrupted") == submitted
     assert len(run.nodes) == 2
     assert run.sha256 == uninterrupted.sha256
@@ -146,11 +146,11 @@ def test_up_recovers_however_often_it_is_killed(
     stack.trainyard("down")
     for moment in moments:
         kill_up(stack, moment)
-    stack.trainyard("up", "--no-job")
-    assert list(stack.trainyard("up", "--no-job").changes) == ["unchanged"]
+    stack.trainyard("up")
+    assert list(stack.trainyard("up").changes) == ["unchanged"]
     assert stack.trainyard("status").out.count(" ready ") == 5
     with stack.declared(job("afterwards")):
-        stack.trainyard("submit")
+        stack.trainyard("run", str(stack.job_file))
     assert stack.run_of("afterwards").sha256 == uninterrupted.sha256
 
 

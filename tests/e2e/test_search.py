@@ -23,7 +23,7 @@ SETTINGS = {"steps": 160, "evaluate_every": 10, "checkpoint.every_steps": 10, "p
 
 def tuned(declaration: Declaration) -> None:
     declaration["job"]["name"] = "tuned"
-    declaration["job"]["overrides"] = dict(SETTINGS)
+    declaration["settings"] = dict(SETTINGS)
 
 
 def trials(folder: Path) -> list[FrozenTrial]:
@@ -72,7 +72,7 @@ def test_a_search_is_queued_prunes_trials_and_survives_the_failure_of_a_node(
     )
     folder = stack.data / "checkpoints" / "research" / "tuned-search" / "run-001"
     with stack.declared(tuned):
-        output = stack.trainyard("job", "search", str(file))
+        output = stack.trainyard("job", "search", str(file), "--job", str(stack.job_file))
     assert f"submitted {TRIALS} trials as tuned-search run-001 to the queue of team research" in output.text
 
     stack.wait_until(

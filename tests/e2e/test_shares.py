@@ -37,7 +37,6 @@ def fair_sharing(declaration: Declaration) -> None:
         for team, weight in WEIGHTS.items()
     ]
     declaration["queues"] = [{**queue, "cohort": "lab"} for queue in queues]
-    declaration.pop("job")  # it needs more nodes than remain without spot
     declaration["teams"] = [team for team in declaration["teams"] if team["name"] in WEIGHTS]
     for team in declaration["teams"]:
         team["queue"] = team["name"]
@@ -46,11 +45,11 @@ def fair_sharing(declaration: Declaration) -> None:
 @pytest.fixture
 def contended(stack: LocalStack) -> Iterator[LocalStack]:
     with stack.declared(fair_sharing):
-        stack.trainyard("up", "--no-job")
+        stack.trainyard("up")
     yield stack
     for team in WEIGHTS:
         stack.kubectl("delete", "jobs", "--all", "-n", f"team-{team}", "--cascade=foreground")
-    stack.trainyard("up", "--no-job")
+    stack.trainyard("up")
 
 
 @dataclass(frozen=True)

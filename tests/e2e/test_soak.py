@@ -19,7 +19,7 @@ SILENT, NOTICED = ["--no-notice"], ["--notice", "5"]
 def steady(stack: LocalStack) -> TrainingRun:
     """A run of the same length without failures."""
     with stack.declared(job("steady"), LONG):
-        stack.trainyard("submit")
+        stack.trainyard("run", str(stack.job_file))
     return stack.run_of("steady")
 
 
@@ -35,7 +35,7 @@ def test_a_job_whose_nodes_fail_again_and_again_ends_with_the_same_weights(
 ) -> None:
     run, chance = stack.run_of(name), random.Random(SEED)
     with stack.declared(job(name), LONG):
-        submitted = stack.start("submit")
+        submitted = stack.start("run", str(stack.job_file))
         for failure in range(failures):
             goal = run.step + chance.randint(5, 35)
             submitted.wait_for(

@@ -104,7 +104,7 @@ def test_the_job_that_we_submit_passes_the_lint_and_fails_without_its_devices() 
         runtime="torch-efav3",
         nodes=2,
         gpus=8,
-        config="digits",
+        args=("--config", "digits"),
     )
     spec = manifest(job, "run")["spec"]
     assert reported(fabric_lint.train_job(spec)) == []

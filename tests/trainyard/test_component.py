@@ -140,7 +140,7 @@ def test_whole_floats_are_numbers_again() -> None:
         ({"priorities": {"high": "one"}}, "stack.priorities.high"),
         ({"priorites": {"high": 1}}, "stack.priorites"),
         ({"teams": [{"name": "research", "queue": "none-such"}]}, "stack.teams[0].queue"),
-        ({"job": {"name": "x"}}, "stack.job.team"),
+        ({"job": {"name": "x"}}, "stack.job"),
     ],
 )
 def test_a_wrong_argument_is_named_with_what_is_allowed(change: dict[str, Any], path: str) -> None:
@@ -167,7 +167,7 @@ def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
         ({"runtime": "torch-efa3"}, "job.runtime"),
         ({"runtime": "torch"}, "job.runtime"),
         ({"command": None}, "job.command"),
-        ({"command": None, "config": "digits", "dataset": "digits"}, "job.dataset"),
+        ({"command": None, "args": ["--config", "digits"], "datasets": ["digits"]}, "job.datasets"),
         ({"datasets": ["digits"]}, "job.datasets"),
         ({"files": ["a"]}, "job.files"),
         ({"runtime": None, "needs": {"memory": "80Gi"}}, "job.needs"),
@@ -184,6 +184,7 @@ def test_a_job_alone_is_refused_settings_of_a_stack(change: dict[str, Any], path
     assert problem.got and problem.allowed and problem.fix
 
 
+ARGS = ["--config", "digits"]
 TEAMS: Mapping[str, Any] = {
     "research": {
         "namespace": "team-research",
@@ -209,7 +210,7 @@ TEAMS: Mapping[str, Any] = {
 def test_a_job_is_refused_a_queue_that_is_not_its_teams(
     change: dict[str, Any], queues: Any, path: str, allowed: str, fix: str
 ) -> None:
-    job = {"name": "vision", "team": "research", "runtime": "torch-tcp", "config": "digits", **change}
+    job = {"name": "vision", "team": "research", "runtime": "torch-tcp", "args": ARGS, **change}
     with pytest.raises(InputError) as error:
         COMPONENTS[f"{MODULE}TrainingJob"].read({"job": job, "queues": queues}, RUN)
     (problem,) = error.value.problems
@@ -223,7 +224,7 @@ def test_a_queue_is_named_by_the_cluster_queue_and_becomes_the_teams_local_queue
     queue: str | None, local: str
 ) -> None:
     """The local queue of a team's first queue has the team's name."""
-    data = {"name": "vision", "team": "research", "runtime": "torch-tcp", "config": "digits", "queue": queue}
+    data = {"name": "vision", "team": "research", "runtime": "torch-tcp", "args": ARGS, "queue": queue}
     job = parse_job(data)
     check(job, TEAMS)
     assert asyncio.run(local_queue(job, TEAMS, pulumi.ResourceOptions())) == local

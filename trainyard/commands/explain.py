@@ -5,9 +5,11 @@ import typer
 
 
 def explain(
-    key: Annotated[str, typer.Argument(help="Path of a key: pools, pools.nodes, target.network.nat.")],
+    key: Annotated[
+        str, typer.Argument(help="Path of a key: pools, pools.nodes, target.network.nat, job.env.")
+    ],
 ) -> None:
-    """Explain a key of the stack file: its type, its default, what it means, and the keys below it.
+    """Explain a key of the stack file, or of a job file: type, default, meaning, and the keys below it.
 
     [dim]trainyard explain pools
     trainyard explain target.network.nat[/]

@@ -1,5 +1,6 @@
 """Options and arguments that several commands have."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,7 +35,10 @@ AdminContext = Annotated[
 Output = Annotated[Form, typer.Option("--output", "-o", help="Output format on stdout.")]
 ReportOutput = Annotated[ReportForm, typer.Option("--output", "-o", help="Output format on stdout.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as in `trainyard jobs`.")]
-OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the stack's job.")]
+OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the newest one.")]
+JobFile = Annotated[
+    Path | None, typer.Option("--job", metavar="FILE", help="A job.yaml (docs/jobs.md). Default: none.")
+]
 Team = Annotated[str, typer.Option(help="The team. Default: the context's team, or your only one.")]
 TeamOfJob = Annotated[str, typer.Option("--team", help="The team. Default: all teams that you may see.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")]

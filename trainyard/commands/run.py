@@ -51,6 +51,7 @@ def run(
     queue: Annotated[str, typer.Option(help="One of the team's queues. Default: one with free quota.")] = "",
     priority: Annotated[str, typer.Option(help="One of the stack's priorities. Default: normal.")] = "",
     hold_on_failure: HoldTime = "",
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="Continue this run of the job.")] = "",
     dry_run: DryRun = False,
     detach: Detach = False,
     stack: StackName = "",
@@ -87,6 +88,7 @@ def run(
         environment=env or (),
         secrets=secret or (),
         takes_folder=folder,
+        run=run,
     )
     session, found = Session(stack, context=context), written(asked)
     team = named_team(asked, found, context)
@@ -96,7 +98,10 @@ def run(
         submit_as_it_is(session, found, team, dry_run=dry_run, detach=detach)
         return
     # Problems in a file are reported without a cluster, and before its client is imported.
-    job = job_of(asked, found, team or _UNNAMED, Path.cwd())
+    declared = session.declared_stack if asked.has_size_of_file else None
+    if declared is not None and len(declared.teams) == 1:
+        team = team or declared.teams[0].name
+    job = job_of(asked, found, team or _UNNAMED, Path.cwd(), declared if team else None)
     from trainyard.jobs.submit import submit_job
 
     submit_job(session, job, team, asked, dry_run=dry_run, detach=detach)

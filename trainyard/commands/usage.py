@@ -30,6 +30,7 @@ FORMER: Mapping[str, str] = {
     "search": "job search",
     "secret": "team secret",
     "stacks": "job traces",
+    "submit": "run job.yaml",
     "validate": "stack validate",
 }
 """Former name of a command → what to type now."""

@@ -87,7 +87,6 @@ OUTPUTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "queues": _described(_map(_type("TeamQueue")), "team to its namespace and queues"),
         "priorities": _described(_list(_TEXT), "names of the priorities, lowest first"),
         "runtimes": _described(_list(_TEXT), "names of the training runtimes"),
-        "job": _described(_ANY, "the stack's training job, if it declares one"),
     },
     "Fleet": {
         "name": _described(_TEXT, "name of the fleet"),

@@ -23,7 +23,7 @@ show it."""
 COMPONENTS = {
     "Cluster": ("stack", "Stack", f"the value of `{STACK_KEY}` in a stack file"),
     "Fleet": ("fleet", "Fleet", f"the value of `{FLEET_KEY}` in a stack file"),
-    "TrainingJob": ("job", "JobSpec", "the value of `job` in a stack file, or the content of a job.yaml"),
+    "TrainingJob": ("job", "JobSpec", "the content of a job.yaml"),
 }
 """Component → its input, the model that reads the input, and where else the same value is written."""
 OTHER_INPUTS = {

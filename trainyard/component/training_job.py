@@ -36,10 +36,9 @@ Queues = Any
 
 _STACK_ONLY_KEYS: Mapping[str, str] = {
     "needs": "write the `runtime`: the cluster's ClusterTrainingRuntimes, of `torch-tcp` or of a fabric",
-    "dataset": "write its path among `overrides`, as data.path",
-    "datasets": "write their paths into `command`: /mnt/datasets/…",
+    "datasets": "write their paths into `command` or `args`: /mnt/datasets/…",
     "files": "leave it out: `trainyard run` stores folders of code",
-    "interruptions": "leave it out: only `trainyard up` simulates preemptions",
+    "interruptions": "leave it out: only `trainyard run` and `up` simulate preemptions",
 }
 """Key of a job that only a stack or a command can resolve → what to write instead."""
 
@@ -53,7 +52,7 @@ def check(job: JobSpec, queues: Queues = None) -> None:
 def _problems(job: JobSpec) -> Iterator[Problem]:
     for key, fix in _STACK_ONLY_KEYS.items():
         if (value := getattr(job, key)) != JobSpec.model_fields[key].default:
-            yield Problem(f"job.{key}", str(value), "a key for jobs of stack files only", fix)
+            yield Problem(f"job.{key}", str(value), "a key for jobs of `trainyard run` only", fix)
     known = [names.runtime(kind, each.name) for each in catalog.fabrics() for kind in each.frameworks]
     if job.needs is None and job.runtime not in known:
         fix = did_you_mean(job.runtime, known, "name it, such as torch-tcp")

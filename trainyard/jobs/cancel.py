@@ -15,26 +15,14 @@ def cancel_job(session: Session, name: str) -> None:
     jobs.state(key)  # raises where there is none
     run = ((jobs.get(key) or {}).get("metadata", {}).get("annotations") or {}).get(RUN, "")
     jobs.delete(key)
-    session.console.print(f"removed {key.name}; {_retained_data(session, key, run)}", highlight=False)
+    session.console.print(
+        f"removed {key.name}; {_retained_data(session, key, run)}", highlight=False, soft_wrap=True
+    )
 
 
 def _retained_data(session: Session, key: JobKey, run: str) -> str:
-    """Return where a deleted job's checkpoints are, and how to continue, where there is a command for it.
-
-    `submit` starts the stack's own job alone; what `trainyard run` started is continued by nothing else than
-    code that reads the folder.
-    """
-    if not _is_of_stack(session, key):
-        return f"its files are retained on the team's volume: {CHECKPOINTS}/{key.name}/{run}".rstrip("/")
-    resume = f"; to continue: trainyard submit -s {session.stack_name} --run {run}" if run else ""
-    if session.is_on_host:
-        return f"its checkpoints are retained in {session.run_root(key.team, key.name)}{resume}"
-    return f"the checkpoints of {run or 'its runs'} are retained on the team's volume{resume}"
-
-
-def _is_of_stack(session: Session, key: JobKey) -> bool:
-    """Whether a job is the one that the stack file declares."""
-    if not session.has_file or session.is_fleet:
-        return False
-    job = session.stack.job
-    return job is not None and (job.team, job.name) == (key.team, key.name)
+    """Return where a deleted job's files are, and how a run of the same name continues from them."""
+    on_volume = f"on the team's volume: {CHECKPOINTS}/{key.name}/{run}".rstrip("/")
+    where = f"in {session.run_root(key.team, key.name)}" if session.is_on_host else on_volume
+    resume = f"; to continue from them: trainyard run JOB.YAML --name {key.name} --run {run}" if run else ""
+    return f"its files are retained {where}{resume}"

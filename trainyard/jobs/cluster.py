@@ -120,17 +120,14 @@ def _no_team(session: Session) -> Problem:
 
 
 def key_of(session: Session, name: str) -> JobKey:
-    """Return the key of the job of that name; without a name, of the stack's own.
+    """Return the key of the job of that name; without a name, of the newest.
 
     Raises:
         InputError: no team that the user sees has such a job, or several have.
     """
-    if not name:
-        job = session.job
-        return JobKey(job.team, job.name)
     seen = Jobs(session.api).of_teams(session.namespaces)
     known = [key for key in seen if session.team in {"", key.team}]
-    found = [key for key in known if key.name == name]
+    found = [key for key in known if key.name == name] if name else known[:1]
     if len(found) != 1:
         raise InputError([_ambiguous(name, found) if found else _unknown(name, known)])
     return found[0]
@@ -138,9 +135,11 @@ def key_of(session: Session, name: str) -> JobKey:
 
 def _unknown(name: str, known: list[JobKey]) -> Problem:
     others = ", ".join(sorted(key.name for key in known)) or "there is none"
-    return Problem("job", name, f"a submitted job that has not been deleted: {others}", "name one of these")
+    return Problem(
+        "job", name or "nothing", f"a submitted job that has not been deleted: {others}", "name one of these"
+    )
 
 
 def _ambiguous(name: str, found: list[JobKey]) -> Problem:
-    teams = ", ".join(key.team for key in found)
+    teams = ", ".join(sorted(key.team for key in found))
     return Problem("job", f"{name}, which {teams} have", "a name that one team has", "name it: --team TEAM")

@@ -20,8 +20,8 @@ POLL_SECONDS = 0.3
 """Polling interval: short enough to see every phase, long enough for a few requests per second at most."""
 
 
-def follow_stack_job(session: Session, job: JobSpec, run: str, started: float) -> None:
-    """Follow the stack's job to its end.
+def follow_job(session: Session, job: JobSpec, run: str, started: float) -> None:
+    """Follow a job to its end: on this host's cluster by its steps and preemptions, elsewhere by its log.
 
     Raises:
         TrainyardError: the job failed (exit code 4), or goes on while the API server is unreachable.
@@ -77,9 +77,9 @@ def _follow_on_host(session: Session, job: JobSpec, run: str) -> JobHistory:
 
 
 class ScheduledPreemptions:
-    """The preemptions that the stack's job schedules, each made once its step is reached.
+    """The preemptions that a job schedules, each made once its step is reached.
 
-    Their number is stored with the job itself, so that a resumed `up` does not repeat them.
+    Their number is stored with the job itself, so that a repeated `up` does not make them again.
     """
 
     def __init__(self, jobs: Jobs, key: JobKey, interruptions: Sequence[InterruptionSpec]) -> None:

@@ -110,10 +110,9 @@ def manifest(
     """
     placement = placement or JobPlacement(job.team)
     asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
-    read = [each for each in datasets if each.name in {job.dataset, *job.datasets}]
-    job = with_data(job, datasets)
+    read = [each for each in datasets if each.name in job.datasets]
     run_dir = f"{CHECKPOINTS}/{job.name}/{run}"
-    started = _started(job, run_dir)
+    started = _started(job, run_dir, datasets)
     hashes = {each.name: each.digest for each in read}
     words = job.command or (*started["command"], *started["args"])
     found = checkout or Checkout()
@@ -158,17 +157,16 @@ def _ranks_of_torchrun(job: JobSpec) -> int:
     return job.accelerators_per_node if started_by_itself else job.ranks_per_node
 
 
-def _started(job: JobSpec, run_dir: str) -> dict[str, list[str]]:
-    """Command of the container: the job's own, or the training package with a configuration."""
+def _started(job: JobSpec, run_dir: str, datasets: Sequence[JobDataset]) -> dict[str, list[str]]:
+    """Command of the container: the job's own, or the training package's program."""
     if job.command is not None:
         return {"command": [*(unpacking() if job.code else []), *_around(job), *_ranks(job)]}
     timeout = {EXIT_TIMEOUT: f"{exit_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
     restarts = {"restarts": job.restarts} if job.restarts is not None else {}
-    settings = {**job.overrides, **timeout, **restarts, "run_dir": run_dir}
-    overrides = [f"--set={key}={_yaml(value)}" for key, value in settings.items()]
-    config = f"--config={SOURCES}/training/configs/{job.config}.yaml"
+    settings = {**data_settings(job, datasets), **timeout, **restarts, "run_dir": run_dir}
+    args = [*(job.args or ()), *(f"--set={key}={value}" for key, value in settings.items())]
     mpirun = ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node)] if _is_mpi(job) else []
-    return {"command": [*_around(job), *mpirun, "python3", "-m", job.module], "args": [config, *overrides]}
+    return {"command": [*_around(job), *mpirun, "python3", "-m", "trainyard_train.train"], "args": args}
 
 
 def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
@@ -188,13 +186,10 @@ def _resources(job: JobSpec, share: Share) -> dict[str, Any]:
     return {"requests": requests, "limits": {**memory, **devices}, **claims}
 
 
-def with_data(job: JobSpec, datasets: Sequence[JobDataset]) -> JobSpec:
-    """Return the job with the path of its dataset among its settings."""
-    if job.dataset is None:
-        return job
-    path = next(each.path for each in datasets if each.name == job.dataset)
-    overrides = {**job.overrides, DATA_PATH: f"{names.DATASETS_MOUNT}/{path}"}
-    return job.model_copy(update={"dataset": None, "overrides": overrides})
+def data_settings(job: JobSpec, datasets: Sequence[JobDataset]) -> dict[str, str]:
+    """Return the setting of the training package's program for the path of the job's dataset, if any."""
+    paths = [each.path for each in datasets if each.name in job.datasets]
+    return {DATA_PATH: f"{names.DATASETS_MOUNT}/{paths[0]}"} if paths else {}
 
 
 def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:
@@ -203,10 +198,6 @@ def _only_on(pools: Sequence[str], job: JobSpec) -> dict[str, Any]:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [match]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     return _laid_over("trainyard.dev/placement", job, {"affinity": affinity})
-
-
-def _yaml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_mpi(job: JobSpec) -> bool:

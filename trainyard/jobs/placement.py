@@ -1,7 +1,6 @@
 """Places a job: its size by the first flavor of its team's queues with room for it, then all pools of that
 queue that can run nodes of this size. The flavors' whole capacity counts, whatever is free now. A job that
-fits nowhere is refused, and the error lists the flavors. The stack's own job is placed by its file.
-"""
+fits nowhere is refused, and the error lists the flavors."""
 
 from __future__ import annotations
 
@@ -14,13 +13,12 @@ from infra.errors import InputError, Problem, TrainyardError
 from infra.stackfile.job import JobSpec, NeedsSpec
 from infra.stackfile.offer import PoolOffer
 from infra.stackfile.placement import meets
-from infra.stackfile.share import Share, share_of
+from infra.stackfile.share import Share
 from trainyard.jobs.flavors import offer_of
 from trainyard.jobs.key import LOCAL_QUEUES
 from trainyard.jobs.pools import Pool, max_accelerators, pools_of
 
 if TYPE_CHECKING:
-    from infra.stackfile import Stack
     from trainyard.jobs.cluster import MemberCluster
 
 DEFAULT_QUEUE = "default"
@@ -73,20 +71,6 @@ class PlacedJob:
     placement: JobPlacement
     flavors: tuple[Flavor, ...]
     """Flavors that the job may use, the preferred one first."""
-
-
-def placement_of(stack: Stack) -> JobPlacement:
-    """Return where the stack file places its job; without a queue, on any pool of its team's first queue."""
-    job = stack.job
-    assert job is not None
-    share = share_of(job.runtime.partition("-")[2], stack.pools)
-    if not job.queue:
-        return JobPlacement(job.team, share=share)
-    team = next(team for team in stack.teams if team.name == job.team)
-    flavors = next(queue for queue in stack.queues if queue.name == job.queue).flavors
-    placed = stack.placement
-    pools = placed.pools if placed and len(placed.pools) < len(flavors) else ()
-    return JobPlacement(team.local_queue(job.queue), pools, share)
 
 
 def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:

@@ -49,7 +49,7 @@ class Runtime:
         """
         known = {each.name for each in self.datasets}
         read = {each.name for each in self.datasets if each.is_read_by(job.team)}
-        wanted = dict.fromkeys([*job.datasets, *([job.dataset] if job.dataset else [])])
+        wanted = dict.fromkeys(job.datasets)
         missing = [_not_read(name, job.team, known, read) for name in wanted if name not in read]
         if missing:
             raise InputError(missing)

@@ -90,7 +90,9 @@ class Jobs:
         return found
 
     def of_teams(self, namespaces: Sequence[str] = ()) -> list[JobKey]:
-        """Return the keys of all jobs of teams that the user may see; none where TrainJobs are not known yet.
+        """Return the keys of all jobs of teams that the user may see, the newest first.
+
+        There are none where TrainJobs are not known yet.
 
         Members of a team may list their namespace's only: of `namespaces`, those that they may list are read.
         """
@@ -102,9 +104,12 @@ class Jobs:
                 raise
             paths = [path_of(TRAIN_JOBS, namespace) for namespace in namespaces]
             found = [job for path in paths for job in self._api.items(path, empty_on=hidden)]
+        newest_first = sorted(
+            found, key=lambda job: job["metadata"].get("creationTimestamp", ""), reverse=True
+        )
         return [
             JobKey(team, job["metadata"]["name"])
-            for job in found
+            for job in newest_first
             if (team := names.team_of(job["metadata"]["namespace"])) != job["metadata"]["namespace"]
         ]
 

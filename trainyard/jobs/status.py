@@ -33,7 +33,7 @@ def show_status(session: Session) -> None:
     if table.row_count:
         table.show(session.console)
     else:
-        session.console.print("no jobs; `trainyard submit` submits the stack's own")
+        session.console.print("no jobs; `trainyard run` starts one")
     for reason in reasons:
         session.console.print(reason, highlight=False, markup=False, soft_wrap=True)
 

@@ -1,5 +1,5 @@
-"""Submits jobs: a folder of code and a command, a TrainJob manifest, an earlier job again, and the stack's
-own. Each is checked first, submitted once its data is staged, and followed to its end. What exists is
+"""Submits jobs: a folder of code and a command, a job.yaml, a TrainJob manifest, and an earlier job again.
+Each is checked first, submitted once its data is staged, and followed to its end. What exists is
 reported if the command is interrupted.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ import yaml
 from infra.clients.kubernetes import ApiError, NoAnswer, Object
 from infra.common import names
 from infra.errors import InputError, InterruptedByUser, Problem, TrainyardError
-from infra.stackfile import JobSpec, parse_job
+from infra.stackfile import JobSpec, load_job, parse_job
 from trainyard.jobs.cluster import MemberCluster, key_of
-from trainyard.jobs.key import JOB, ORIGIN, PRIORITIES, RUN, JobKey
+from trainyard.jobs.key import JOB, ORIGIN, PRIORITIES, RUN, SPEC, JobKey
 from trainyard.jobs.manifest import Checkout, JobDataset, manifest
-from trainyard.jobs.placement import PlacedJob, Size, choose, flavors_of, placement_of
+from trainyard.jobs.placement import PlacedJob, Size, choose, flavors_of
 from trainyard.jobs.retrying_jobs import NOT_SUBMITTED, RetryingJobs, take_up, unanswered
 from trainyard.jobs.runtimes import Runtime, runtime_of
 from trainyard.jobs.secrets import Secrets, secrets_of
@@ -95,7 +96,8 @@ def submit_job(
     with interruptible(session, JobKey(job.team, job.name)):
         # First, since problems of the folder are reported without a cluster.
         code = _packed(session, job, Path.cwd()) if has_code else None
-        ready = _prepared(session, job, team, asked)
+        job = job.model_copy(update={"team": team or names.team_of(MemberCluster(session).namespace)})
+        ready = _named(session, _checked(session, job, asked), asked.run)
         _start(session, ready.with_code(*code) if code else ready, dry_run=dry_run, detach=detach)
 
 
@@ -117,7 +119,9 @@ def submit_as_it_is(session: Session, found: Written, team: str, *, dry_run: boo
     with interruptible(session, key):
         submit(session, key, body)
         if not detach:
-            _follow(session, key, "", int((body["spec"].get("trainer") or {}).get("numNodes", 1)))
+            from trainyard.jobs.follow import follow
+
+            follow(session, key, "", int((body["spec"].get("trainer") or {}).get("numNodes", 1)))
 
 
 def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, detach: bool) -> None:
@@ -151,59 +155,41 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
         _start(session, ready, dry_run=dry_run, detach=detach)
 
 
-def run_stack_job(session: Session, started: float) -> None:
-    """Run the stack's job to its end; one that already ended unchanged is reported, not run again.
+def runner_of(session: Session, file: Path) -> Callable[[Session, float], None]:
+    """Return what runs a job.yaml to its end, once the stack is up; given the session, and the start's time.
+
+    Raises:
+        InputError: with everything that is wrong in the file, on the stack and in the folder.
+    """
+    job = load_job(file, stack=session.stack)
+    code = _packed(session, job, Path.cwd()) if job.command is not None and job.code is None else None
+    return partial(_run_to_end, job=job, code=code)
+
+
+def _run_to_end(session: Session, started: float, *, job: JobSpec, code: tuple[Listing, Pack] | None) -> None:
+    """Run a job to its end; one that already ended unchanged is reported, not run again.
 
     Raises:
         TrainyardError: the job failed.
     """
-    job = session.job
-    existing = Jobs(session.api).get(JobKey(job.team, job.name))
-    run = _unchanged_run(session, existing)
+    key = JobKey(job.team, job.name)
+    existing = Jobs(session.api).get(key)
+    ready = _checked(session, job, RunRequest())
+    ready = ready.with_code(*code) if code else ready
+    run = _unchanged_run(ready, existing)
     if run is None:
-        ready = _of_stack(session, new_run(session, JobKey(job.team, job.name), existing), existing)
-        run = ready.run
+        run = new_run(session, key, existing)
+        uid = str(existing["metadata"]["uid"]) if existing else ""
+        ready = replace(ready, run=run, replaces=uid)
         _submit_ready(session, ready)
-    from trainyard.jobs.follow import follow_stack_job  # after the job is submitted: 40 ms
-
-    follow_stack_job(session, job, run, started)
+    _follow_ready(session, replace(ready, run=run), started)
 
 
-def submit_stack_job(session: Session, *, follows: bool, run: str = "") -> None:
-    """Submit the stack's job; the one before it must have ended. `run` names one to continue.
-
-    Raises:
-        TrainyardError: the cluster refused it, or the job failed (exit code 4).
-        InterruptedByUser: Ctrl-C; a submitted job continues.
-    """
-    key, jobs = JobKey(session.job.team, session.job.name), Jobs(session.api)
-    started = time.time()
-    with interruptible(session, key):
-        existing = jobs.get(key)
-        ready = _of_stack(session, run or new_run(session, key, existing))
-        if existing is not None and jobs.state(key).ended:
-            ready = replace(ready, replaces=existing["metadata"]["uid"])
-        _submit_ready(session, ready)
-        if follows:
-            from trainyard.jobs.follow import follow_stack_job
-
-            follow_stack_job(session, session.job, ready.run, started)
-
-
-def _of_stack(session: Session, run: str, replaced: Object | None = None) -> Ready:
-    placed = PlacedJob(session.job, placement_of(session.stack), ())
-    uid = str(replaced["metadata"]["uid"]) if replaced else ""
-    return Ready(placed, session.stack.datasets, run, replaces=uid)
-
-
-def _unchanged_run(session: Session, existing: Object | None) -> str | None:
-    """Return the run that is in the cluster for just the stack's job, whether it runs or has ended."""
-    if existing is None:
-        return None
-    annotations = existing["metadata"].get("annotations", {})
-    run = str(annotations.get(RUN, ""))
-    wanted = _of_stack(session, run).manifest()["metadata"]["annotations"]
-    return run if wanted.items() <= annotations.items() else None
+def _unchanged_run(ready: Ready, existing: Object | None) -> str | None:
+    """Return the run that is in the cluster for just this job, whether it runs or has ended."""
+    annotations = (existing or {"metadata": {}})["metadata"].get("annotations", {})
+    same = annotations.get(SPEC) == ready.manifest()["metadata"]["annotations"][SPEC]
+    return str(annotations.get(RUN, "")) if same else None
 
 
 def new_run(session: Session, key: JobKey, existing: Object | None = None) -> str:
@@ -246,21 +232,20 @@ def _packed(session: Session, job: JobSpec, folder: Path) -> tuple[Listing, Pack
     return listing, packed
 
 
-def _prepared(session: Session, job: JobSpec, team: str, asked: RunRequest) -> Ready:
+def _checked(session: Session, job: JobSpec, asked: RunRequest) -> Ready:
     """Look at all that can be wrong, and start nothing."""
     cluster = MemberCluster(session)
-    job = job.model_copy(update={"team": team or names.team_of(cluster.namespace)})
     namespace = names.team_namespace(job.team)
     job = _with_secrets(job, asked, cluster, namespace)
     placed = choose(job, Size(asked.gpus, asked.nodes), flavors_of(cluster, namespace))
     runtime = runtime_of(cluster, placed.job)
     runtime.check_datasets(placed.job)
     _check_priority(cluster, placed.job)
-    return _named(session, Ready(placed, runtime.datasets, checkout=Checkout(runtime.image)))
+    return Ready(placed, runtime.datasets, checkout=Checkout(runtime.image))
 
 
-def _named(session: Session, ready: Ready) -> Ready:
-    """Return it with the name of its run.
+def _named(session: Session, ready: Ready, run: str = "") -> Ready:
+    """Return it with the name of its run, which may be one to continue.
 
     Raises:
         InputError: a job of its name has not ended.
@@ -271,7 +256,7 @@ def _named(session: Session, ready: Ready) -> Ready:
     if existing is not None and not jobs.state(key).ended:
         fix = f"follow it: {take_up(key)}; delete it: trainyard cancel {key.name}; or --name another"
         raise InputError([Problem("name", f"{key.name}, which has not ended", "a unique job name", fix)])
-    run = new_run(session, key, existing)
+    run = run or new_run(session, key, existing)
     return replace(ready, run=run, replaces=str(existing["metadata"]["uid"]) if existing else "")
 
 
@@ -322,6 +307,7 @@ def _check_priority(cluster: MemberCluster, job: JobSpec) -> None:
 
 
 def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> None:
+    started = time.time()
     if dry_run:
         from trainyard.jobs.outlook import outlook_of
 
@@ -332,7 +318,7 @@ def _start(session: Session, ready: Ready, *, dry_run: bool, detach: bool) -> No
         return
     _submit_ready(session, ready)
     if not detach:
-        _follow(session, ready.key, ready.run, ready.job.num_nodes)
+        _follow_ready(session, ready, started)
 
 
 def _submit_ready(session: Session, ready: Ready) -> None:
@@ -345,10 +331,10 @@ def _submit_ready(session: Session, ready: Ready) -> None:
     submit(session, ready.key, ready.manifest(), ready.run)
 
 
-def _follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
-    from trainyard.jobs.follow import follow  # after the job is submitted: 40 ms
+def _follow_ready(session: Session, ready: Ready, started: float) -> None:
+    from trainyard.jobs.follow import follow_job  # after the job is submitted: 40 ms
 
-    follow(session, key, run, num_nodes)
+    follow_job(session, ready.job, ready.run, started)
 
 
 def _upload(session: Session, namespace: str, packed: Pack) -> None:
@@ -385,7 +371,7 @@ def await_data(session: Session, job: JobSpec) -> None:
         TrainyardError: a dataset could not be staged, or nothing stages it.
     """
     jobs = RetryingJobs(session, JobKey(job.team, job.name), submitted=False)
-    for dataset in filter(None, (job.dataset, *job.datasets)):
+    for dataset in job.datasets:
         staging = jobs.staging(dataset, job.team)
         if staging.phase == "under way":
             with session.progress.task(f"dataset {dataset}"):

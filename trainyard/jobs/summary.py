@@ -135,7 +135,7 @@ def _next_steps(summary: Summary, plot: Path | None) -> PlainTable:
         _dim("see the cluster"),
         f'eval "$(trainyard stack env -s {summary.stack})" && kubectl get nodes,trainjobs -A',
     )
-    grid.add_row(_dim("preempt a node"), "trainyard submit & trainyard local preempt spot-0")
+    grid.add_row(_dim("preempt a node"), "trainyard run JOB.YAML & trainyard local preempt spot-0")
     down = f"trainyard down -s {summary.stack}"
     grid.add_row(_dim("remove it"), f"{down}   (retains checkpoints; with --purge deletes them too)")
     return grid

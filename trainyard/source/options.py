@@ -14,7 +14,7 @@ from typing import Any
 
 from infra.common import names
 from infra.errors import InputError, Problem
-from infra.stackfile import JobSpec, parse_job
+from infra.stackfile import JobSpec, Stack, parse_job
 from infra.stackfile.job import starts_by_rank
 from infra.stackfile.source import SpecSource, read_whole
 from infra.targets.kubeconfig import namespace_of
@@ -40,12 +40,19 @@ class RunRequest:
     secrets: Sequence[str] = ()
     """Secrets of the job, as `NAME`, `NAME=VARIABLE` or `NAME=@FILE`."""
     takes_folder: bool = True
+    run: str = ""
+    """Run to continue; empty: a new one, or the one that has not finished."""
 
     @property
     def file(self) -> Path | None:
         """The job.yaml, if one is named."""
         named = self.words and self.words[0].endswith((".yaml", ".yml"))
         return Path(self.words[0]) if named else None
+
+    @property
+    def has_size_of_file(self) -> bool:
+        """Whether a job.yaml states the job's size, and no option."""
+        return self.file is not None and self.gpus is None and self.nodes is None
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -90,11 +97,11 @@ def named_team(asked: RunRequest, found: Written, context: str) -> str:
     return team if team != namespace else ""
 
 
-def job_of(asked: RunRequest, found: Written, team: str, folder: Path) -> JobSpec:
+def job_of(asked: RunRequest, found: Written, team: str, folder: Path, stack: Stack | None = None) -> JobSpec:
     """Return the job, with a name where it has none; the newest of each secret is not looked up yet.
 
     Raises:
-        InputError: with everything that is wrong in the file and the flags.
+        InputError: with everything that is wrong in the file and the flags, and on the stack if one is given.
     """
     flags = dict(asked.flags)
     if asked.command:
@@ -106,7 +113,7 @@ def job_of(asked: RunRequest, found: Written, team: str, folder: Path) -> JobSpe
     if variables and isinstance(written_ones, dict):  # any other value is refused below
         flags["env"] = {**written_ones, **variables}
     defaults = {"name": made_up(folder.name), "team": team}
-    return parse_job({**defaults, **found.data, **flags}, found.source)
+    return parse_job({**defaults, **found.data, **flags}, found.source, stack)
 
 
 def made_up(base: str) -> str:

@@ -19,14 +19,14 @@ from trainyard.stack.session import Session, one_at_a_time, planned_by_one
 def bring_up(
     session: Session, run_job: Callable[[Session, float], None] | None, *, refresh: bool = False
 ) -> None:
-    """Create the stack's resources, then run its job, if it has one, with the time of the start."""
+    """Create the stack's resources, then run a job, if one is given, with the time of the start."""
     started = time.time()
     stack = session.stack  # wrong input ends here, before anything is started
     session.check_host()  # so does a host that lacks what Trainyard cannot install
     with one_at_a_time(session.paths, stack.name):
         with planned_by_one(session.paths, stack.name):
             _change(session, refresh=refresh)
-        if run_job is not None and stack.job is not None:
+        if run_job is not None:
             run_job(session, started)
     program = f"trainyard run -s {stack.name} --team {stack.teams[0].name} --gpus 2 -- python train.py"
     session.console.print(f"your own code, from its folder: {program}", highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.errors import InputError, Problem, did_you_mean
 from infra.stackfile.source import STACK_KEY
-from trainyard.stack.reference import default_of, type_of
+from trainyard.stack.reference import JOB, default_of, type_of
 
 Schema = Mapping[str, Any]
 
@@ -29,12 +29,13 @@ class Key:
 
 
 def find(schema: Schema, path: str) -> list[Key]:
-    """Return what a path of the stack file is, once for each form that it has.
+    """Return what a path of the stack file, or of a job file (`job.nodes`), is: once for each form.
 
     Raises:
-        InputError: no stack file has such a key.
+        InputError: no such file has such a key.
     """
-    top: Schema = schema["properties"]["config"]["properties"][STACK_KEY]
+    stack: Schema = schema["properties"]["config"]["properties"][STACK_KEY]
+    top: Schema = {"anyOf": [stack, {"properties": {"job": JOB}}]}
     places: list[tuple[Schema, Schema, tuple[str, ...]]] = [(top, {}, ())]
     parts = path.replace("[]", "").removeprefix(f"{STACK_KEY}.").split(".")
     for number, part in enumerate(parts):

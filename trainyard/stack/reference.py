@@ -21,8 +21,10 @@ INTRODUCTION = (
     "beside them. Rules between sections (a job's queue, a machine's region) are checked by "
     "`trainyard stack validate` only.\n\n"
     "Answers to the questions of `pulumi new` are keys such as `trainyard:stack.target.account`. Each "
-    "overrides the value at that path of `trainyard:stack`.\n"
+    "overrides the value at that path of `trainyard:stack`.\n\n"
+    "A job is a file of its own, `job.yaml`, with the keys of [Job](#job).\n"
 )
+JOB: Schema = {"$ref": "#/$defs/JobSpec", "description": "a job file, job.yaml"}
 EMPTY_DEFAULTS: tuple[object, ...] = (None, [], {}, "")
 
 
@@ -31,7 +33,7 @@ def page(schema: Schema) -> str:
     definitions: Mapping[str, Schema] = schema["$defs"]
     config = schema["properties"]["config"]
     parts = [INTRODUCTION, "## config\n", *_table(config)]
-    for name in _reached(config, definitions):
+    for name in _reached({"anyOf": [config, JOB]}, definitions):
         definition = definitions[name]
         parts += [f"## {_title(name)}\n", f"{_sentence(definition)}\n", *_table(definition)]
     return "\n".join(parts).rstrip() + "\n"

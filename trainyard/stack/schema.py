@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_jso
 from pydantic_core.core_schema import DictSchema
 
 from infra.stackfile.fleet import Fleet
+from infra.stackfile.job import JobSpec
 from infra.stackfile.source import BACKEND_KEY, CONFIG_KEYS, FLEET_KEY, NAMESPACE, STACK_KEY
 from infra.stackfile.stack import Stack
 from policies.config import DEFER, REFUSE
@@ -74,12 +75,14 @@ class _Generator(GenerateJsonSchema):
 
 
 def file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a whole stack file (`Pulumi.<stack>.yaml`).
+    """Return the JSON Schema of a stack file (`Pulumi.<stack>.yaml`); a job file's is in its `$defs`.
 
     Keys of other namespaces are the engine's, and are not constrained.
     """
     models, definitions = models_json_schema(
-        [(Stack, "validation"), (Fleet, "validation")], schema_generator=_Generator, ref_template=REFERENCES
+        [(Stack, "validation"), (Fleet, "validation"), (JobSpec, "validation")],
+        schema_generator=_Generator,
+        ref_template=REFERENCES,
     )
     ours = {
         STACK_KEY: models[Stack, "validation"],

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from engine.engine import Engine
     from infra.clients.kubernetes import ApiServer
-    from infra.stackfile import Fleet, JobSpec, Stack
+    from infra.stackfile import Fleet, Stack
     from infra.targets.target import Target
     from local.cluster import EmbeddedCluster
     from local.cluster.layout import Layout
@@ -76,18 +76,6 @@ class Session:
         if self.is_fleet:
             raise InputError([self._a_fleet()])
         return load(self.stack_file)
-
-    @property
-    def job(self) -> JobSpec:
-        """The stack's job.
-
-        Raises:
-            InputError: the stack has none.
-        """
-        if self.stack.job is None:
-            got, allowed = f"{self.stack_file.name} has none", "a stack with a `job`"
-            raise InputError([Problem("job", got, allowed, "add `job:` to the stack file")])
-        return self.stack.job
 
     @property
     def target(self) -> Target:
@@ -232,6 +220,11 @@ class Session:
     def has_file(self) -> bool:
         """Whether there is a stack file: with a context, some commands need none."""
         return self.stack_file.exists()
+
+    @property
+    def declared_stack(self) -> Stack | None:
+        """The stack, where its file is here; None where only the cluster of a context knows it."""
+        return self.stack if not self.context and self.has_file and not self.is_fleet else None
 
     @property
     def guide(self) -> str:

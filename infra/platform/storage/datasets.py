@@ -109,7 +109,7 @@ def staging_job(context: PlatformContext, dataset: DatasetSpec, staging: Staging
     digest = hashlib.sha256(json.dumps(pod, sort_keys=True).encode()).hexdigest()[:8]
     own = {names.DATASET_LABEL: dataset.name, **(_QUEUED if _is_queued(context, staging) else {})}
     job = metadata(names.fit(f"dataset-{dataset.name}-{digest}"), staging.namespace, labels=own)
-    # Terabytes take hours; `trainyard submit` checks whether the dataset is staged.
+    # Terabytes take hours; `trainyard run` checks whether the dataset is staged.
     job["annotations"] = {"pulumi.com/skipAwait": "true"}
     labels = context.settings.pod_labels if dataset.uses_identity else {}
     template = {"metadata": {"labels": dict(labels)}, "spec": pod} if labels else {"spec": pod}

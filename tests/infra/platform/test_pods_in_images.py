@@ -205,9 +205,9 @@ def test_a_golden_pod_finds_pytorch_where_another_image_has_it(nvidias: Root, fi
 
 
 JOBS: dict[str, dict[str, Any]] = {
-    "config": {"config": "digits"},
+    "args": {"args": ["--config", "digits"]},
     "program": {"command": ["python", "train.py"]},
-    "by-mpirun": {"config": "digits", "runtime": "mpi-tcp"},
+    "by-mpirun": {"args": ["--config", "digits"], "runtime": "mpi-tcp"},
     "torchrun": {"command": ["python3", "-m", "torch.distributed.run", "train.py"]},
 }
 

@@ -65,7 +65,6 @@ def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes
         pool["zones"] = provider["zones"][:1]
     data["pools"] = [{**data["pools"][0], "machine": SYSTEM[cloud]}, pool]
     data["queues"] = [{"name": "gpu", "flavors": [{"pool": "work", "quota": 8}]}]
-    data.pop("job", None)
     return data
 
 

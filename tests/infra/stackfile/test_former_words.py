@@ -1,5 +1,6 @@
 """A file in words that others have replaced is refused at once, each with its new word."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,17 @@ JOB_KEYS = {
     "time_limit_minutes": (60, "time_limit"),
     "hold_on_failure_minutes": (30, "hold_on_failure"),
     "grace_seconds": (60, "grace"),
+    "dataset": ("pile", "datasets"),
 }
+WORDS = {
+    "config": ("digits", "write it among args: [--config, digits]"),
+    "overrides": (
+        {"steps": 300, "resume": True},
+        "write it among args: [--set, steps=300, --set, resume=true]",
+    ),
+    "module": ("our.train", "write command: [python, -m, our.train]"),
+}
+"""Keys of a job that words of its program have replaced."""
 VALUES = {
     "pools[0].capacity": ("system", "role: system"),
     "pools[1].fabric": ("none", "tcp"),
@@ -72,6 +83,17 @@ def test_a_former_key_of_a_job_is_refused_with_the_new_one(path: str, word: tupl
     assert refused(parse_job, JOB | {path: value}) == {path: f"did you mean {new!r}?"}
 
 
+@pytest.mark.parametrize(("path", "word"), WORDS.items())
+def test_a_former_setting_of_a_job_is_refused_with_the_words_for_it(path: str, word: tuple[Any, str]) -> None:
+    value, new = word
+    assert refused(parse_job, JOB | {path: value}) == {path: new}
+
+
+def test_a_job_in_a_stack_file_is_refused_with_the_way_to_run_it() -> None:
+    fix = "write it into a file of its own, job.yaml, and pass that: trainyard up --job job.yaml"
+    assert refused(parse, changed(shipped("local"), {"job": JOB})) == {"job": fix}
+
+
 @pytest.mark.parametrize(("path", "word"), VALUES.items())
 def test_a_former_value_is_refused_with_the_new_one(path: str, word: tuple[str, str]) -> None:
     value, new = word
@@ -91,8 +113,9 @@ def test_sizes_and_times_without_a_unit_are_refused_with_one() -> None:
 
 
 def test_a_former_runtime_fabric_and_part_of_a_fleet_have_their_new_names() -> None:
-    job = changed(shipped("local"), {"job.runtime": "torch-none"})
-    assert refused(parse, job) == {"job.runtime": "did you mean 'torch-tcp'?"}
+    local = parse(shipped("local"))
+    job = JOB | {"team": "research", "runtime": "torch-none"}
+    assert refused(partial(parse_job, stack=local), job) == {"runtime": "did you mean 'torch-tcp'?"}
     needs = refused(parse_job, JOB | {"needs": {"fabric": "any"}})
     assert needs == {"needs.fabric": "write rdma"}
     fleet = shipped("hybrid", "trainyard:fleet")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.errors import ExitCode, InputError
-from infra.stackfile import load, load_fleet, parse, parse_fleet
+from infra.stackfile import Stack, parse, parse_fleet, parse_job
 from infra.stackfile.source import KeyPath, show
 from tests.infra.golden import assert_matches
 from tests.infra.stackfile import wrong
@@ -38,12 +38,12 @@ def last_key(data: Any, shown: str) -> str:
     return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
-def assert_refused(case: WrongFile, load: Load, folder: Path) -> None:
+def assert_refused(case: WrongFile, folder: Path) -> None:
     file = case.write(folder)
-    error = refused(load, file)
+    error = refused(wrong.read_file, file)
     assert wrong.lines_of(error) == case.problems
     lines = file.read_text().splitlines()
-    (whole,) = case.config.values()
+    whole = case.job or next(iter(case.config.values()))
     for problem in error.problems:
         number, _ = problem.location.removeprefix(f"{file}:").split(":")
         line = lines[int(number) - 1].lstrip()
@@ -51,26 +51,29 @@ def assert_refused(case: WrongFile, load: Load, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("case", STACKS, ids=str)
-def test_a_wrong_stack_is_reported_with_path_allowed_and_fix(case: WrongFile, tmp_path: Path) -> None:
-    assert_refused(case, load, tmp_path)
+def test_a_wrong_stack_or_job_is_reported_with_path_allowed_and_fix(case: WrongFile, tmp_path: Path) -> None:
+    assert_refused(case, tmp_path)
 
 
 @pytest.mark.parametrize("case", FLEETS, ids=str)
 def test_a_wrong_fleet_is_reported_with_path_allowed_and_fix(case: WrongFile, tmp_path: Path) -> None:
-    assert_refused(case, load_fleet, tmp_path)
+    assert_refused(case, tmp_path)
 
 
 @pytest.mark.parametrize("path", wrong.WHOLE, ids=lambda path: path.stem)
 def test_a_wrong_file_is_reported_with_line_and_column(path: Path) -> None:
-    error = refused(load_fleet if path.parent.name == "fleets" else load, path)
-    shown = str(error).replace(str(path), path.name)
+    file = wrong.wrong_part(path)
+    shown = str(refused(wrong.read_file, file)).replace(str(file), file.name)
     assert_matches(wrong.readable(shown), path.with_suffix(".txt"))
 
 
 @pytest.mark.parametrize("target", [*wrong.STACKS, "fleet"])
 def test_the_files_that_they_patch_are_valid(target: str) -> None:
     for name in wrong.read(target)["good"]:
-        (parse_fleet if target == "fleet" else parse)(wrong.good(target, name))
+        whole, job = wrong.good(target, name), wrong.good_job(target, name)
+        stack = parse_fleet(whole) if target == "fleet" else parse(whole)
+        if job is not None and isinstance(stack, Stack):
+            parse_job(job, stack=stack)
 
 
 @pytest.mark.parametrize("target", [*wrong.STACKS, "fleet"])

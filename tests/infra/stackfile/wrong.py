@@ -1,10 +1,11 @@
-"""Wrong stacks and fleets: each is a patch of a valid one of its target, with the expected problems.
+"""Wrong stacks, fleets and jobs: each is a patch of a valid one of its target, with the expected problems.
 
 A file of `tests/cases/wrong` has a target's valid ones under `good`, and under `wrong` the cases by name:
 `of`, the valid one (by default the first), `set`, the patch (`tests/patches.py`), and `problems`, a paragraph
-of `path: got; allowed; fix` for each. A valid one may itself be a patch of another. `python -m
+of `path: got; allowed; fix` for each. A valid one may itself be a patch of another. It may have a `job` for
+the stack: a case that changes this is a job file, which meets that stack. `python -m
 tests.infra.stackfile.wrong` rewrites the problems, to be reviewed. Where line and column matter, a case is
-a whole file in `tests/cases/wrong/whole`, with its message beside it.
+a whole file in `tests/cases/wrong/whole`, with its message beside it, and its job file if that is wrong.
 """
 
 import tempfile
@@ -17,15 +18,16 @@ from typing import Any
 import yaml
 
 from infra.errors import InputError
-from infra.stackfile import load, load_fleet
-from infra.stackfile.source import FLEET_KEY, STACK_KEY, read_whole
+from infra.stackfile import load, load_fleet, load_job
+from infra.stackfile.source import FLEET_KEY, STACK_KEY, holds, read_whole
 from tests.infra.golden import CASES
 from tests.patches import changed
 
 FOLDER = CASES / "wrong"
 STACKS = ("aws", "azure", "coreweave", "gcp", "local", "onprem")
-WHOLE = sorted((FOLDER / "whole").rglob("*.yaml"))
-"""Stack files, and in `fleets` fleet files."""
+JOB = ".job.yaml"
+WHOLE = sorted(file for file in (FOLDER / "whole").rglob("*.yaml") if not file.name.endswith(JOB))
+"""Stack files, some with a job file beside them, and in `fleets` fleet files."""
 HEADER = "# Each of `wrong` breaks one of `good`: tests/infra/stackfile/wrong.py says how to edit it."
 WIDTH = 110
 
@@ -37,15 +39,40 @@ class WrongFile:
     name: str
     config: Mapping[str, Any]
     problems: tuple[str, ...]
+    job: Mapping[str, Any] | None = None
+    """Content of the job file, if that is what is wrong."""
 
     def __str__(self) -> str:
         return self.name
 
     def write(self, folder: Path) -> Path:
-        """Write the case as a stack file."""
+        """Write the case as a stack file, and its job file beside it; return the one that is wrong."""
         file = folder / "Pulumi.wrong.yaml"
-        file.write_text(yaml.dump({"config": dict(self.config)}, Dumper=yaml.CSafeDumper, sort_keys=False))
-        return file
+        file.write_text(_yaml({"config": dict(self.config)}))
+        if self.job is None:
+            return file
+        _job_file(file).write_text(_yaml(dict(self.job)))
+        return _job_file(file)
+
+
+def read_file(file: Path) -> object:
+    """Read a stack, a fleet, or a job file with the stack beside it, as the command line does."""
+    if file.name.endswith(JOB):
+        return load_job(file, stack=load(file.with_name(file.name.removesuffix(JOB) + ".yaml")))
+    return load_fleet(file) if holds(file, FLEET_KEY) else load(file)
+
+
+def wrong_part(file: Path) -> Path:
+    """Return the job file beside a stack file, which is sound then; else the file itself."""
+    return _job_file(file) if _job_file(file).exists() else file
+
+
+def _job_file(file: Path) -> Path:
+    return file.with_name(file.stem + JOB)
+
+
+def _yaml(data: object) -> str:
+    return str(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False))
 
 
 def read(target: str) -> Mapping[str, Any]:
@@ -59,7 +86,13 @@ def read(target: str) -> Mapping[str, Any]:
 def good(target: str, name: str = "") -> dict[str, Any]:
     """Return a valid stack, or fleet, as data; by default the first one of the file."""
     found = read(target)["good"]
-    return _good(found, name or next(iter(found)))
+    whole = _good(found, name or next(iter(found)))
+    return {key: value for key, value in whole.items() if key != "job"}
+
+
+def good_job(target: str, name: str) -> dict[str, Any] | None:
+    """Return the job for a valid stack, if it has one."""
+    return _good(read(target)["good"], name).get("job")
 
 
 def _good(found: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -73,7 +106,10 @@ def cases(target: str) -> Iterator[WrongFile]:
     first, key = next(iter(data["good"])), FLEET_KEY if target == "fleet" else STACK_KEY
     for name, case in data["wrong"].items():
         whole = changed(_good(data["good"], case.get("of", first)), case["set"])
-        yield WrongFile(name, {key: whole}, tuple(case.get("problems", "").splitlines()))
+        job = whole.pop("job", None)
+        is_job = any(path.split(".")[0] == "job" for path in case["set"])
+        problems = tuple(case.get("problems", "").splitlines())
+        yield WrongFile(name, {key: whole}, problems, job if is_job else None)
 
 
 def lines_of(error: InputError) -> tuple[str, ...]:
@@ -160,7 +196,7 @@ def update(target: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for case in cases(target):
             try:
-                (load_fleet if target == "fleet" else load)(case.write(Path(folder)))
+                read_file(case.write(Path(folder)))
             except InputError as error:
                 data["wrong"][case.name]["problems"] = "\n".join(lines_of(error))
     (FOLDER / f"{target}.yaml").write_text(text_of(data))

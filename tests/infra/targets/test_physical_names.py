@@ -94,8 +94,6 @@ def renamed(file: Path, length: int) -> dict[str, Any]:
     for queue in data["queues"]:
         for flavor in queue["flavors"]:
             flavor["pool"] = pools[flavor["pool"]]
-    if data.get("job"):
-        data["job"]["team"] = teams[data["job"]["team"]]
     return data
 
 

@@ -32,12 +32,6 @@ WRONG: Mapping[str, Any] = {
     "priorities.high": -2147483649,
     "grace.torch-tcp": "1s",
     "unchecked_runtimes[0]": "No Runtime",
-    "job.name": "My Job",
-    "job.team": "no team",
-    "job.nodes": 0,
-    "job.gpus": -1,
-    "job.ranks_per_node": 65,
-    "job.config": "Digits!",
 }
 """Path in a stack → a value that is refused there, alone and together with all others."""
 

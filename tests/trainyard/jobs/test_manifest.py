@@ -15,7 +15,7 @@ from infra.stackfile import JobSpec, parse_job
 from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.job import InterruptionSpec
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.stackfile.share import Share, canonical, share_of
+from infra.stackfile.share import Share, canonical, share_of_pool
 from trainyard.jobs.key import RUN, SPEC
 from trainyard.jobs.manifest import Checkout, manifest
 from trainyard.jobs.placement import JobPlacement
@@ -208,7 +208,7 @@ def test_a_shorter_grace_period_sets_torchruns_timeout() -> None:
 def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:
     facts = {"name": "pool", "capacity": "on-demand", "nodes": 1}
     known = NodePoolSpec.model_validate({**facts, "machine": "p5.48xlarge"})
-    share = share_of(known.fabric, [known])
+    share = share_of_pool(known)
     assert share == Share(cpus=19.0, memory_gib=204.75), "four fifths of 192 vCPUs and 2,048 GiB, by eight"
     assert spec(job("python", "a.py"), placement=JobPlacement("research", share=share))["trainer"][
         "resourcesPerNode"
@@ -219,7 +219,7 @@ def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:
     }
     simulated = {"model": "simulated", "count": 1}
     unknown = NodePoolSpec.model_validate({**facts, "accelerator": simulated})
-    assert share_of("none", [unknown]) == Share()
+    assert share_of_pool(unknown) == Share()
     assert Share().requests(1) == {"cpu": "250m", "memory": "512Mi"}
 
 
@@ -232,18 +232,17 @@ DIGITS = JobSpec(
     team="research",
     runtime="torch-tcp",
     nodes=2,
-    config="digits",
-    overrides={"steps": 300, "optim.lr": 0.05, "resume": True},
+    args=("--config", "digits", "--set", "steps=300"),
 )
 
 
-def test_settings_reach_the_training_package_as_overrides() -> None:
+def test_arguments_reach_the_training_package_with_the_runs_folder() -> None:
     arguments = manifest(DIGITS, "run-001")["spec"]["trainer"]["args"]
     assert arguments == [
-        "--config=/opt/trainyard/src/training/configs/digits.yaml",
-        "--set=steps=300",
-        "--set=optim.lr=0.05",
-        "--set=resume=true",
+        "--config",
+        "digits",
+        "--set",
+        "steps=300",
         "--set=run_dir=/mnt/checkpoints/digits/run-001",
     ]
 
@@ -287,20 +286,20 @@ def test_the_hash_of_a_job_does_not_depend_on_scheduled_interruptions() -> None:
         return str(manifest(job, "run-001")["metadata"]["annotations"][SPEC])
 
     lossy = DIGITS.model_copy(update={"interruptions": (InterruptionSpec(at_step=5),)})
-    longer = DIGITS.model_copy(update={"overrides": {"steps": 400}})
+    longer = DIGITS.model_copy(update={"args": ("--config", "gpt")})
     assert asked(lossy) == asked(DIGITS)
     assert asked(longer) != asked(DIGITS)
     assert manifest(DIGITS, "run-002")["metadata"]["annotations"][RUN] == "run-002"
 
 
 def test_a_dataset_reaches_the_training_package_as_its_path() -> None:
-    job = DIGITS.model_copy(update={"dataset": "the-pile"})
+    job = DIGITS.model_copy(update={"datasets": ("the-pile",)})
     arguments = manifest(job, "run-001", [PILE])["spec"]["trainer"]["args"]
     assert f"--set=data.path=/mnt/datasets/the-pile/sha256-{'0' * 64}" in arguments
 
 
 def test_the_hash_of_a_job_depends_on_its_data() -> None:
-    job = DIGITS.model_copy(update={"dataset": "the-pile"})
+    job = DIGITS.model_copy(update={"datasets": ("the-pile",)})
     newer = PILE.model_copy(update={"digest": f"sha256:{'1' * 64}"})
     hashes = {manifest(job, "run-001", [data])["metadata"]["annotations"][SPEC] for data in (PILE, newer)}
     assert len(hashes) == 2

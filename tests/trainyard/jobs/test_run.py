@@ -164,13 +164,12 @@ def test_datasets_that_are_not_staged_or_are_for_other_teams_are_refused_at_once
         dataset("pile"), dataset("mail", teams=("sales", "legal")), dataset("web", teams=("research",))
     )
     runtime.check_datasets(JOB.model_copy(update={"datasets": ("pile", "web")}))
-    for named in ({"datasets": ("pile", "crawl", "mail")}, {"dataset": "mail", "datasets": ("crawl",)}):
-        with pytest.raises(InputError) as refused:
-            runtime.check_datasets(JOB.model_copy(update=named))
-        assert [(each.path, each.got, each.allowed) for each in refused.value.problems] == [
-            ("datasets", "crawl", "pile, web"),
-            ("datasets", "mail, which team research may not read", "pile, web"),
-        ]
+    with pytest.raises(InputError) as refused:
+        runtime.check_datasets(JOB.model_copy(update={"datasets": ("pile", "crawl", "mail")}))
+    assert [(each.path, each.got, each.allowed) for each in refused.value.problems] == [
+        ("datasets", "crawl", "pile, web"),
+        ("datasets", "mail, which team research may not read", "pile, web"),
+    ]
     assert "ask for research among its `teams`" in refused.value.problems[1].fix
 
 

@@ -18,24 +18,26 @@ from rich.console import Console
 from engine.progress import PlainProgress
 from infra.clients.kubernetes import ApiServer, ClusterAccess
 from infra.errors import TrainyardError
+from infra.stackfile import parse_job
 from infra.stackfile.job import JobSpec
 from infra.stackfile.node_pool import NodePoolSpec
-from infra.stackfile.share import share_of
+from infra.stackfile.share import Share, share_of_pool
+from trainyard.jobs import search as searching
 from trainyard.jobs.key import ORIGIN
+from trainyard.jobs.placement import JobPlacement, PlacedJob
 from trainyard.jobs.search import LABEL, submit_search, trial
 from trainyard_train import tune
 from trainyard_train.tune import read_search
 
-JOB = JobSpec(
-    name="digits",
-    team="research",
-    runtime="torch-tcp",
-    nodes=2,
-    gpus=4,
-    ranks_per_node=4,
-    config="digits",
-    overrides={"steps": 30, "compile": False},
-)
+JOB = {
+    "name": "digits",
+    "team": "research",
+    "runtime": "torch-tcp",
+    "nodes": 2,
+    "gpus": 4,
+    "ranks_per_node": 4,
+    "args": ["--config", "digits", "--set", "steps=30", "--set=compile=false"],
+}
 SEARCH = {
     "config": "training/configs/digits.yaml",
     "trials": 3,
@@ -79,10 +81,22 @@ def kubeconfig(url: str) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(autouse=True)
+def _placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the cluster have one place, and no data."""
+    for name in ("MemberCluster", "flavors_of"):
+        monkeypatch.setattr(searching, name, lambda *_: None)
+    monkeypatch.setattr(searching, "choose", lambda job, *_: placed(job))
+    monkeypatch.setattr(searching, "runtime_of", lambda *_: SimpleNamespace(datasets=()))
+
+
+def placed(job: JobSpec, share: Share | None = None) -> PlacedJob:
+    return PlacedJob(job, JobPlacement("research", share=share or Share()), ())
+
+
 def session(tmp_path: Path, url: str) -> Any:
     return SimpleNamespace(
-        stack=SimpleNamespace(job=JOB, datasets=(), pools=()),
-        job=JOB,
+        declared_stack=None,
         api=ApiServer(ClusterAccess(kubeconfig(url))),
         progress=PlainProgress(StringIO()),
         console=Console(file=StringIO(), width=120),
@@ -91,17 +105,19 @@ def session(tmp_path: Path, url: str) -> Any:
     )
 
 
-def write(tmp_path: Path, **changes: Any) -> Path:
-    file = tmp_path / "search.yaml"
+def write(tmp_path: Path, **changes: Any) -> tuple[Path, Path]:
+    """Write the search, and the job that it changes."""
+    file, job = tmp_path / "search.yaml", tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(SEARCH | changes))
-    return file
+    job.write_text(yaml.safe_dump(JOB))
+    return file, job
 
 
 def test_each_trial_is_a_job_of_one_process_in_the_teams_queue(
     tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
 ) -> None:
     (url, _), sent = posted[0], session(tmp_path, posted[0][0])
-    submit_search(sent, write(tmp_path))
+    submit_search(sent, *write(tmp_path))
     paths, bodies = zip(*posted[1:], strict=True)
     assert set(paths) == {"/apis/trainer.kubeflow.org/v1alpha1/namespaces/team-research/trainjobs"}
     assert len({body["metadata"]["name"] for body in bodies}) == SEARCH["trials"]
@@ -122,11 +138,11 @@ def test_a_trial_has_one_accelerator_with_its_share_and_the_digests_of_its_data(
         {"name": "pool", "capacity": "on-demand", "nodes": 1, "machine": "g6.12xlarge", "fabric": "tcp"}
     )
     data = SimpleNamespace(name="pile", path="pile-1", digest="sha256:1")
-    stack: Any = SimpleNamespace(job=JOB, datasets=(data,), pools=(pool,))
-    search = read_search(json.dumps(SEARCH))
-    body = trial(JOB.model_copy(update={"dataset": "pile"}), search, "run-001", 0, stack)
+    search, share = read_search(json.dumps(SEARCH)), share_of_pool(pool)
+    job = parse_job({**JOB, "nodes": 1, "gpus": 1, "datasets": ["pile"]})
+    body = trial(placed(job, share), search, "run-001", 0, [data])
     trainer = body["spec"]["trainer"]
-    one = share_of("tcp", [pool]).requests(1)
+    one = share.requests(1)
     assert trainer["resourcesPerNode"]["requests"] == {**one, "nvidia.com/gpu": "1"}
     assert json.loads(body["metadata"]["annotations"][ORIGIN])["datasets"] == {"pile": "sha256:1"}
     assert trainer["args"][-1] == "--set=data.path=/mnt/datasets/pile-1"
@@ -135,7 +151,7 @@ def test_a_trial_has_one_accelerator_with_its_share_and_the_digests_of_its_data(
 def test_the_training_package_accepts_the_arguments_of_a_trial(
     tmp_path: Path, posted: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    submit_search(session(tmp_path, posted[0][0]), write(tmp_path, seed=5))
+    submit_search(session(tmp_path, posted[0][0]), *write(tmp_path, seed=5))
     text, one, *settings = posted[1][1]["spec"]["trainer"]["args"]
     search = read_search(text)
     assert one == f"--one={posted[1][1]['metadata']['name']}", (
@@ -158,6 +174,6 @@ def test_a_wrong_search_is_refused_with_every_problem_and_nothing_is_submitted(
         ({"search": {"optim.rate": {"choices": [1]}}}, "optim.rate: got 1, but there is no such setting"),
     ):
         with pytest.raises(TrainyardError) as caught:
-            submit_search(session(tmp_path, posted[0][0]), write(tmp_path, **changes))
+            submit_search(session(tmp_path, posted[0][0]), *write(tmp_path, **changes))
         assert message in caught.value.problems[0].got
     assert posted[1:] == []

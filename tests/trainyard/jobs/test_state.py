@@ -14,7 +14,7 @@ from trainyard.jobs.key import JobKey
 from trainyard.jobs.manifest import manifest
 from trainyard.jobs.state import Jobs
 
-JOB = JobSpec(name="digits", team="research", runtime="torch-tcp", nodes=2, config="digits")
+JOB = JobSpec(name="digits", team="research", runtime="torch-tcp", nodes=2, args=("--config", "digits"))
 KEY = JobKey("research", "digits")
 
 

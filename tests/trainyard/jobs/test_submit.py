@@ -1,4 +1,4 @@
-"""`submit`, `up` and `run` follow jobs across lost connections; the message of `trainyard cancel`."""
+"""`up` and `run` follow jobs across lost connections; the message of `trainyard cancel`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,23 @@ from trainyard.jobs.cancel import cancel_job
 from trainyard.jobs.cluster import key_of
 from trainyard.jobs.follow import follow
 from trainyard.jobs.key import RUN, TRAIN_JOBS, WORKLOADS, JobKey
+from trainyard.jobs.placement import JobPlacement, PlacedJob
+from trainyard.jobs.runtimes import StagedDataset
 from trainyard.jobs.state import Jobs, JobState, Staging
-from trainyard.jobs.submit import await_data, run_stack_job, submit_stack_job
+from trainyard.jobs.submit import Ready, _run_to_end, await_data, submit_job
+from trainyard.source.options import RunRequest
 
 JOB = parse_job(
-    {"name": "tune", "team": "research", "runtime": "torch-tcp", "config": "digits", "dataset": "pile"}
+    {
+        "name": "tune",
+        "team": "research",
+        "runtime": "torch-tcp",
+        "args": ["--config", "digits"],
+        "datasets": ["pile"],
+    }
 )
+READY = Ready(PlacedJob(JOB, JobPlacement("research"), ()), (StagedDataset("pile", "pile/1", "sha256:1"),))
 KEY = JobKey(JOB.team, JOB.name)
-PILE = SimpleNamespace(name="pile", path="pile/sha256-1", digest="sha256:1")
 COMPLETE = JobState("complete")
 LOST = (NoAnswer("reset"), ApiError(503, "no"))
 
@@ -40,8 +49,9 @@ LOST = (NoAnswer("reset"), ApiError(503, "no"))
 def api_with(*keys: JobKey) -> FakeApi:
     """Make the API server of a cluster with these jobs."""
     found: dict[str, list[Any]] = {path_of(TRAIN_JOBS): []}
-    for key in keys:
+    for day, key in enumerate(keys):
         about = {"name": key.name, "namespace": key.namespace, "annotations": {RUN: "run-7"}}
+        about["creationTimestamp"] = f"2026-01-{day + 1:02d}T00:00:00Z"
         job = {"metadata": about, "spec": {}}
         found[path_of(TRAIN_JOBS)].append(job)
         found[path_of(TRAIN_JOBS, key.namespace)] = [job]
@@ -49,15 +59,10 @@ def api_with(*keys: JobKey) -> FakeApi:
     return FakeApi(found)
 
 
-def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
-    """Return the output of `cancel`; `stack_job` is the stack's job, None without a stack file."""
+def cancelled(*, on_host: bool) -> str:
+    """Return the output of `cancel`."""
     output = StringIO()
-    job = SimpleNamespace(team="research", name=stack_job)
     session: Any = SimpleNamespace(
-        stack_name="lab",
-        has_file=stack_job is not None,
-        is_fleet=False,
-        stack=SimpleNamespace(job=job if stack_job else None),
         team="",
         namespaces=["team-research"],
         api=api_with(KEY),
@@ -70,21 +75,23 @@ def cancelled(stack_job: str | None, *, on_host: bool = False) -> str:
     return output.getvalue()
 
 
-@pytest.mark.parametrize("stack_job", [None, "", "digits"], ids=["no file", "no job", "another job"])
-def test_submit_is_not_advised_for_a_job_of_run(stack_job: str | None) -> None:
-    message = cancelled(stack_job)
-    assert (
-        message == "removed tune; its files are retained on the team's volume: /mnt/checkpoints/tune/run-7\n"
-    )
+@pytest.mark.parametrize(
+    ("on_host", "place"),
+    [(False, "on the team's volume: /mnt/checkpoints/tune/run-7"), (True, "in /data/research/tune")],
+)
+def test_a_cancelled_job_leaves_its_files_and_the_way_to_continue(on_host: bool, place: str) -> None:
+    resume = "to continue from them: trainyard run JOB.YAML --name tune --run run-7"
+    assert cancelled(on_host=on_host) == f"removed tune; its files are retained {place}; {resume}\n"
 
 
-def test_the_stacks_own_job_is_continued_by_submit() -> None:
-    resume = "; to continue: trainyard submit -s lab --run run-7\n"
-    assert (
-        cancelled("tune")
-        == f"removed tune; the checkpoints of run-7 are retained on the team's volume{resume}"
-    )
-    assert cancelled("tune", on_host=True).endswith(f"are retained in /data/research/tune{resume}")
+def test_without_a_name_the_newest_job_is_meant() -> None:
+    session: Any = SimpleNamespace(team="", namespaces=[], api=api_with(KEY, JobKey("speech", "last")))
+    assert key_of(session, "") == JobKey("speech", "last")
+    session.team = "research"
+    assert key_of(session, "") == KEY
+    session.team = "vision"
+    with pytest.raises(InputError, match="got:     nothing"):
+        key_of(session, "")
 
 
 def test_the_team_selects_one_of_two_jobs_with_the_same_name() -> None:
@@ -110,6 +117,7 @@ class UnsteadyCluster:
         patch.setattr(following, "POLL_SECONDS", 0)
         patch.setattr(logs, "POLL_SECONDS", 0)
         patch.setattr(run_module, "STAGING_POLL_SECONDS", 0)
+        patch.setattr(run_module, "_checked", lambda *_: READY)
         patch.setattr(Jobs, "get", lambda *_: None)
         patch.setattr(Jobs, "delete_and_wait", lambda *_: None)
         patch.setattr(Jobs, "submit", lambda _, body: self.submitted.append(body))
@@ -129,8 +137,6 @@ def session_of(output: StringIO, tmp_path: Path, *, on_host: bool = False) -> An
     layout = SimpleNamespace(events=tmp_path / "events.jsonl")
     return SimpleNamespace(
         stack_name="lab",
-        stack=SimpleNamespace(job=JOB, datasets=(PILE,), pools=()),
-        job=JOB,
         api=None,
         is_on_host=on_host,
         cluster=SimpleNamespace(layout=layout),
@@ -140,20 +146,20 @@ def session_of(output: StringIO, tmp_path: Path, *, on_host: bool = False) -> An
     )
 
 
-def submit_and_follow(session: Any) -> None:
-    submit_stack_job(session, follows=True)
+def run(session: Any) -> None:
+    submit_job(session, JOB, JOB.team, RunRequest(), dry_run=False, detach=False)
 
 
 def up(session: Any) -> None:
-    run_stack_job(session, 0.0)
+    _run_to_end(session, 0.0, job=JOB, code=None)
 
 
-def run(session: Any) -> None:
+def watch(session: Any) -> None:
     follow(session, KEY, "run-7", 1)
 
 
 @pytest.mark.parametrize("on_host", [False, True], ids=["remote", "embedded"])
-@pytest.mark.parametrize("command", [submit_and_follow, up, run])
+@pytest.mark.parametrize("command", [run, up, watch])
 def test_every_command_follows_its_job_across_a_lost_connection(
     command: Callable[[Any], None], on_host: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +169,7 @@ def test_every_command_follows_its_job_across_a_lost_connection(
     output = StringIO()
     command(session_of(output, tmp_path, on_host=on_host))
     assert output.getvalue().count("no answer from the cluster; the job continues; retrying") == 2
-    assert len(cluster.submitted) == (command is not run)
+    assert len(cluster.submitted) == (command is not watch)
 
 
 def test_a_wait_for_data_survives_a_lost_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +182,8 @@ def test_a_wait_for_data_survives_a_lost_connection(tmp_path: Path, monkeypatch:
         await_data(session_of(output, tmp_path), JOB)
 
 
-@pytest.mark.parametrize("command", [submit_and_follow, up])
-def test_a_submission_of_the_stacks_job_that_broke_off_may_have_arrived(
+@pytest.mark.parametrize("command", [run, up])
+def test_a_submission_of_a_job_that_broke_off_may_have_arrived(
     command: Callable[[Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     UnsteadyCluster(monkeypatch)
@@ -190,7 +196,7 @@ def test_a_submission_of_the_stacks_job_that_broke_off_may_have_arrived(
         command(session_of(StringIO(), tmp_path))
 
 
-def test_ctrl_c_while_the_stacks_job_is_followed_names_how_to_follow_it_again(
+def test_ctrl_c_while_a_job_is_followed_names_how_to_follow_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To submit it again would be refused."""
@@ -199,5 +205,5 @@ def test_ctrl_c_while_the_stacks_job_is_followed_names_how_to_follow_it_again(
     monkeypatch.setattr(Jobs, "get", lambda *_: next(found, {"spec": {}}))
     monkeypatch.setattr(run_module, "new_run", lambda *_: "run-7")
     with pytest.raises(InterruptedByUser) as stopped:
-        submit_and_follow(session_of(StringIO(), tmp_path))
+        run(session_of(StringIO(), tmp_path))
     assert "tune continues; follow it again: trainyard logs -f tune" in stopped.value.text

@@ -18,7 +18,7 @@ from trainyard.jobs.summary import PLOT, Summary, draw
 from trainyard.jobs.timeline import TimelineEvent, merged, table
 from trainyard.stack.session import next_run
 
-JOB = JobSpec(name="digits", team="research", runtime="torch-tcp", nodes=2, config="digits")
+JOB = JobSpec(name="digits", team="research", runtime="torch-tcp", nodes=2, args=("--config", "digits"))
 
 
 def step(time: float, number: int, attempt: int = 1) -> dict[str, Any]:

@@ -59,7 +59,6 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
     fake = SimpleNamespace(
         stack=SimpleNamespace(
             name="lab",
-            job=None,
             operators=SimpleNamespace(training_operator=None),
             teams=(SimpleNamespace(name="research"),),
         ),
@@ -81,13 +80,9 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
     return cast(Session, cast(Any, fake))
 
 
-def unexpected(_session: Session, _started: float) -> None:
-    pytest.fail("the stack has no job")
-
-
 def test_a_clouds_stack_is_previewed_before_anything_is_created(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=False)
-    bring_up(session(engine, tmp_path, is_embedded=False), unexpected)
+    bring_up(session(engine, tmp_path, is_embedded=False), None)
     assert engine.asked == ["preview", "up"]
 
 
@@ -95,7 +90,7 @@ def test_a_failed_update_says_what_it_has_left_without_its_companions(tmp_path: 
     engine = RecordingEngine(refuses=False, fails=True)
     failing = session(engine, tmp_path, is_embedded=False)
     with pytest.raises(TrainyardError) as raised:
-        bring_up(failing, unexpected)
+        bring_up(failing, lambda *_: pytest.fail("its job runs"))
     assert raised.value.problems[0].got == "denied"
     assert "no BucketPublicAccessBlock" in str(raised.value)
 
@@ -103,13 +98,13 @@ def test_a_failed_update_says_what_it_has_left_without_its_companions(tmp_path: 
 def test_nothing_is_created_if_the_policies_refuse_the_preview(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=True)
     with pytest.raises(TrainyardError, match="no lock"):
-        bring_up(session(engine, tmp_path, is_embedded=False), unexpected)
+        bring_up(session(engine, tmp_path, is_embedded=False), None)
     assert engine.asked == ["preview"]
 
 
 def test_an_embedded_cluster_starts_without_a_preview(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=False)
-    bring_up(session(engine, tmp_path, is_embedded=True), unexpected)
+    bring_up(session(engine, tmp_path, is_embedded=True), None)
     assert engine.asked == ["up"]
 
 
@@ -150,7 +145,6 @@ def test_no_other_command_on_the_stack_starts_while_its_resources_change(tmp_pat
 
 def test_a_stack_is_previewed_and_not_changed_while_up_follows_its_job(tmp_path: Path) -> None:
     following = session(RecordingEngine(refuses=False), tmp_path, is_embedded=True)
-    following.stack.job = object()  # type: ignore[assignment]
     beside = session(RecordingEngine(refuses=False), tmp_path, is_embedded=True)
 
     def follow(*_: object) -> None:

@@ -21,7 +21,8 @@ from trainyard.stack.reference import page
 from trainyard.stack.schema import as_text, file_schema
 
 ROOT = Path(__file__).parents[3]
-SHIPPED = sorted((ROOT / "stacks").glob("*.yaml"))
+SHIPPED = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
+JOBS = sorted((ROOT / "stacks").glob("*.job.yaml"))
 FORM_IN_CODE = {
     "team-without-queue",
     "aws-more-nodes-that-stay-than-nodes",
@@ -93,6 +94,16 @@ def wrong_stacks() -> dict[str, Any]:
 )
 def test_a_valid_file_is_accepted(path: Path) -> None:
     assert [error.message for error in validator().iter_errors(read_as_editors_do(path))] == []
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: str(path.name))
+def test_a_shipped_job_is_accepted_by_the_part_of_the_schema_that_it_names(path: Path) -> None:
+    first, data = path.read_text().partition("\n")[0], read_as_editors_do(path)
+    assert first == "# yaml-language-server: $schema=schema.json#/$defs/JobSpec"
+    schema = file_schema()
+    job = Draft202012Validator({**schema["$defs"]["JobSpec"], "$defs": schema["$defs"]})
+    assert [error.message for error in job.iter_errors(data)] == []
+    assert not job.is_valid({**data, "config": "digits"})
 
 
 def test_a_value_that_is_wrong_in_itself_is_refused() -> None:

@@ -113,7 +113,7 @@ def load_config(path: Path | None, overrides: Sequence[str] = ()) -> TrainConfig
         ConfigError: with every problem at once; nothing has been started.
     """
     problems: list[str] = []
-    values = _read(path, problems) if path else {}
+    values = _read(_file_of(path), problems) if path else {}
     for override in overrides:
         _apply(values, override, problems)
     if problems:
@@ -146,6 +146,17 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401 -- whatever it says
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(error) from None
+
+
+def _file_of(config: Path) -> Path:
+    """Return a configuration's file; one of those beside the package may be given by its name, `digits`."""
+    package = Path(__file__).parent
+    beside = (
+        package.parent / "training" / "configs",
+        package.parents[1] / "configs",
+    )  # an image's, a clone's
+    named = [folder / f"{config}.yaml" for folder in beside] if config.name == str(config) else []
+    return next((file for file in named if file.is_file()), config)
 
 
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:

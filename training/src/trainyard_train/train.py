@@ -39,7 +39,7 @@ from trainyard_train.elasticity.preemption import listen  # noqa: E402
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Check the configuration, then train; ends the process."""
     parser = argparse.ArgumentParser(prog="python -m trainyard_train.train", description=__doc__)
-    parser.add_argument("--config", type=Path, help="YAML file; see training/configs")
+    parser.add_argument("--config", type=Path, help="YAML file, or the name of one of training/configs")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting"
     )

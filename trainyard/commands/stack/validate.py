@@ -5,14 +5,16 @@ from typing import Annotated
 
 import typer
 
+from infra.stackfile import load_job
 from infra.stackfile.source import FLEET_KEY, STACK_KEY, read, show
-from trainyard.commands.options import StackName
+from trainyard.commands.options import JobFile, StackName
 from trainyard.forms import SchemaForm
 from trainyard.stack.session import Session
 
 
 def validate(
     stack: StackName = "",
+    job: JobFile = None,
     expand: Annotated[
         bool, typer.Option(help="Print also what the file leaves out: each default and where it is from.")
     ] = False,
@@ -23,12 +25,12 @@ def validate(
         ),
     ] = None,
 ) -> None:
-    """Check the stack file, and report every problem with its line.
+    """Check the stack file, and a job that is to run on it; report every problem with its line.
 
     --schema json prints the JSON Schema for editors, markdown the reference page, package the schema of the
     component package (docs/package.md); all from the same models.
 
-    [dim]trainyard stack validate -s aws
+    [dim]trainyard stack validate -s aws --job job.yaml
     trainyard stack validate --schema json > stacks/schema.json
     # yaml-language-server: $schema=schema.json     (the first line of a stack file)[/]
     """
@@ -47,6 +49,10 @@ def validate(
     declared_backend(session.stack_file)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
     _print_overrides(session, STACK_KEY)
+    if job is not None:
+        found = load_job(job, stack=session.stack)
+        size = f"{found.num_nodes} × {found.accelerators_per_node} accelerators"
+        session.console.print(f"[green]✓[/] {job.name} can run on it: {size}", highlight=False)
     if expand:
         _print_defaults(session)
 

@@ -123,7 +123,7 @@ def test_a_residency_that_names_no_region_still_has_its_rule(local: Stack, rende
 
 def test_a_team_has_all_priorities_or_those_that_it_names(local: Stack, rendered: Path) -> None:
     teams = (local.teams[0].model_copy(update={"priorities": ("low",)}), *local.teams[1:])
-    found = lists(plan(local.model_copy(update={"teams": teams, "job": None}), rendered))
+    found = lists(plan(local.model_copy(update={"teams": teams}), rendered))
     assert found["research.priorities"] == ["low"]
     assert found["platform.priorities"] == ["low", "normal", "high"]
 

@@ -174,7 +174,7 @@ def test_a_job_repeats_its_runtimes_claim_and_the_lint_reports_a_missing_one() -
         runtime="torch-ib-coreweave-nvl72",
         nodes=16,
         gpus=4,
-        config="digits",
+        args=("--config", "digits"),
     )
     spec = manifest(job, "run")["spec"]
     assert spec["trainer"]["resourcesPerNode"]["claims"] == [{"name": "nvlink"}]

@@ -109,7 +109,7 @@ def test_a_job_that_we_submit_starts_as_the_runtimes_own_command_does(framework:
             runtime=f"{framework}-{fabric}",
             nodes=2,
             gpus=8,
-            config="c",
+            args=("--config", "c"),
         )
         started: list[str] = manifest(job, "run")["spec"]["trainer"]["command"]
         return started

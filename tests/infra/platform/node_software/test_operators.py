@@ -97,7 +97,7 @@ def test_an_existing_operator_is_not_changed_and_still_used(local: Stack, render
 
 def test_an_operator_that_is_off_removes_what_depends_on_it(local: Stack, rendered: Path) -> None:
     off = OperatorsSpec(kueue="off", trainer="off")
-    stack = with_operators(local, off).model_copy(update={"job": None})
+    stack = with_operators(local, off)
     found = plan(stack, rendered)
     assert not found.named("ClusterQueue")
     assert not found.named("ClusterTrainingRuntime")

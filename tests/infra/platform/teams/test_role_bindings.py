@@ -125,7 +125,7 @@ def test_legacy_jobs_are_submitted_where_their_operator_is(local: Stack, rendere
         update={"training_operator": TrainingOperatorSpec(), "trainer": "off"}
     )
     team = local.teams[0].model_copy(update={"members": ("research",)})
-    stack = local.model_copy(update={"operators": operators, "teams": (team,), "job": None})
+    stack = local.model_copy(update={"operators": operators, "teams": (team,)})
     member = rules(plan(stack, rendered), "trainyard-team-member")
     assert "create" in member["pytorchjobs"]
     assert "trainjobs" not in member

@@ -26,9 +26,7 @@ def claiming(stack: Stack) -> Stack:
         pool.model_copy(update={"fabric": f"{pool.fabric}-dra"}) if pool.fabric != "tcp" else pool
         for pool in stack.pools
     ]
-    assert stack.job is not None
-    job = stack.job.model_copy(update={"runtime": f"{stack.job.runtime}-dra"})
-    return Stack.model_validate({**stack.model_dump(by_alias=True), "pools": pools, "job": job})
+    return Stack.model_validate({**stack.model_dump(by_alias=True), "pools": pools})
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def pool(machine: str, **fields: Any) -> NodePoolSpec:
 
 def with_pools(stack: Stack, *pools: NodePoolSpec) -> Stack:
     """Return a stack with its system pool and these, without queues and validation, for `cluster_plan`."""
-    return stack.model_copy(update={"pools": (stack.pools[0], *pools), "queues": (), "job": None})
+    return stack.model_copy(update={"pools": (stack.pools[0], *pools), "queues": ()})
 
 
 def queue_on(stack: Stack, *pools: NodePoolSpec, **provider: Any) -> Stack:
@@ -32,5 +32,4 @@ def queue_on(stack: Stack, *pools: NodePoolSpec, **provider: Any) -> Stack:
     data["pools"] = [data["pools"][0], *(each.model_dump(mode="json", exclude_none=True) for each in pools)]
     flavors = [{"pool": each.name, "quota": each.num_accelerators} for each in pools]
     data["queues"] = [{"name": "gpu", "flavors": flavors}]
-    data.pop("job", None)
     return parse(data)

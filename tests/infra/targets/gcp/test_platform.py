@@ -128,7 +128,7 @@ def test_a_job_repeats_the_claim_and_the_resource_of_its_fabric() -> None:
             runtime=runtime,
             nodes=2,
             gpus=accelerators,
-            config="digits",
+            args=("--config", "digits"),
         )
         per_node: dict[str, Any] = manifest(spec, "run")["spec"]["trainer"]["resourcesPerNode"]
         return per_node

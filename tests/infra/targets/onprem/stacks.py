@@ -24,6 +24,5 @@ def on_infiniband(stack: Stack, fabric: str, **nics: Any) -> Stack:
             "pools": [system, {**h100, "fabric": fabric}],
             "queues": data["queues"][:1],
             "teams": data["teams"][:1],
-            "job": {**data["job"], "runtime": f"torch-{fabric}"},
         }
     )

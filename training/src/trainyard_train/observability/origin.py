@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 VARIABLE: Final = "TRAINYARD_ORIGIN"
-"""Variable with the origin as JSON, which `trainyard run` and `trainyard submit` set."""
+"""Variable with the origin as JSON, which `trainyard run` sets."""
 
 
 def origin_of(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
