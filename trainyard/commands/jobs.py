@@ -2,7 +2,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.commands.options import Context, Output, StackName, TeamOfJob
+from trainyard.commands.options import Context, Output, StackName, TeamOfJob, Verbose
 from trainyard.forms import Form
 from trainyard.stack.session import Session
 
@@ -13,6 +13,7 @@ def jobs(
     context: Context = "",
     output: Output = Form.TEXT,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep running, and show each change.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """List your teams' jobs: state, GPUs, restarts, nodes, and why they wait or failed.
 
@@ -22,4 +23,4 @@ def jobs(
     """
     from trainyard.jobs.listing import show_jobs
 
-    show_jobs(Session(stack, context=context, team=team), output, watch=watch)
+    show_jobs(Session(stack, context=context, team=team), output, watch=watch, verbose=verbose)

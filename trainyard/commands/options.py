@@ -34,6 +34,9 @@ AdminContext = Annotated[
 ]
 Output = Annotated[Form, typer.Option("--output", "-o", help="Output format on stdout.")]
 ReportOutput = Annotated[ReportForm, typer.Option("--output", "-o", help="Output format on stdout.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print also the queue's own message, as Kueue writes it.")
+]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as in `trainyard jobs`.")]
 OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the newest one.")]
 JobFile = Annotated[

@@ -58,14 +58,19 @@ class JobRow:
     created: datetime
     reason: str
     """Reason why the job waits, has ended or is paused."""
+    message: str
+    """What Kueue itself says, of which `reason` is in our words."""
     running_on: tuple[str, ...]
 
 
-def show_jobs(session: Session, form: Form, *, watch: bool) -> None:
-    """Print the jobs of the user's teams; with `watch` again whenever something has changed."""
+def show_jobs(session: Session, form: Form, *, watch: bool, verbose: bool = False) -> None:
+    """Print the jobs of the user's teams, if `verbose` with Kueue's messages.
+
+    With `watch` they are printed again whenever something has changed.
+    """
     cluster = MemberCluster(session)
     if not watch:
-        _print(session.console, rows(cluster), form)
+        _print(session.console, rows(cluster), form, verbose=verbose)
     elif form is Form.JSON:
         for found in changes(cluster):
             session.console.file.write(_json(found, indent=None) + "\n")
@@ -150,11 +155,12 @@ def _row(job: Object, record: Object, job_set: Object, state: JobState) -> JobRo
         restarts=int(job_set.get("status", {}).get("restarts", 0)),
         created=workloads.created(job),
         reason=state.reason,
+        message=state.message,
         running_on=state.nodes,
     )
 
 
-def _print(console: Console, found: Sequence[JobRow], form: Form) -> None:
+def _print(console: Console, found: Sequence[JobRow], form: Form, *, verbose: bool) -> None:
     if form is Form.JSON:
         console.file.write(_json(found, indent=2) + "\n")
         return
@@ -163,8 +169,9 @@ def _print(console: Console, found: Sequence[JobRow], form: Form) -> None:
         return
     _table(found).show(console)
     for row in found:
-        if row.reason:
-            console.print(f"{row.name}: {row.reason}", highlight=False, markup=False, soft_wrap=True)
+        said = f"Kueue: {row.message}" if verbose and row.message else ""
+        for text in filter(None, (row.reason, said)):
+            console.print(f"{row.name}: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _json(found: Sequence[JobRow], indent: int | None) -> str:

@@ -25,7 +25,7 @@ from trainyard.jobs.flavors import FlavorLimits, node_labels
 from trainyard.jobs.key import LOCAL_QUEUES, WORKLOADS
 from trainyard.jobs.listing import brief
 from trainyard.jobs.pools import Pool, max_accelerators, pools_of, usage
-from trainyard.jobs.state import waiting_reason
+from trainyard.jobs.state import waiting_message, waiting_reason
 from trainyard.jobs.workloads import owner
 from trainyard.stack.session import Session
 
@@ -59,6 +59,8 @@ class PendingJob:
     priority: str
     since: datetime
     reason: str
+    message: str
+    """What Kueue itself says, of which `reason` is in our words."""
     before: tuple[str, ...]
     """Jobs of the user's teams ahead of this one, in their order."""
     others_before: int | None
@@ -78,8 +80,8 @@ class Queue:
     """Number of other teams' pending jobs; None if the user may not see the queue."""
 
 
-def show_queue(session: Session, form: Form) -> None:
-    """Print every queue of the user's teams, and what waits in it."""
+def show_queue(session: Session, form: Form, *, verbose: bool = False) -> None:
+    """Print every queue of the user's teams, and what waits in it; if `verbose`, what Kueue says of it."""
     found = queues(MemberCluster(session), datetime.now(UTC))
     if form is Form.JSON:
         session.console.file.write(
@@ -87,7 +89,7 @@ def show_queue(session: Session, form: Form) -> None:
         )
         return
     for each in found:
-        _print(session.console, each)
+        _print(session.console, each, verbose=verbose)
     if not found:
         session.console.print("no local queue is in these namespaces")
 
@@ -267,7 +269,8 @@ def _pending_job(
         accelerators=needed,
         priority=workloads.priority(workload),
         since=workloads.since(workload, "Evicted") or workloads.created(workload),
-        reason=waiting_reason(workload),
+        reason=waiting_reason(message := waiting_message(workload)),
+        message=message,
         before=tuple(owner(each)[1] for each in before),
         others_before=None if position is None else max(0, position - len(before)),
         start=start,
@@ -319,7 +322,7 @@ def _iso(value: Any) -> str:  # noqa: ANN401 -- what JSON does not know
     return str(value.isoformat())
 
 
-def _print(console: Console, queue: Queue) -> None:
+def _print(console: Console, queue: Queue, *, verbose: bool) -> None:
     console.print(f"[bold]queue {queue.name}[/] of {', '.join(queue.teams)}", highlight=False)
     if queue.pools:
         table = PlainTable("pool", "quota", "in use", "free")
@@ -334,7 +337,8 @@ def _print(console: Console, queue: Queue) -> None:
             table.add_row(*_row(each))
         table.show(console)
     for each in queue.waiting:
-        for text in (each.reason, f"start: {each.start.basis}"):
+        said = [f"Kueue: {each.message}"] if verbose and each.message else []
+        for text in (each.reason, *said, f"start: {each.start.basis}"):
             console.print(f"{each.job}: {text}", highlight=False, markup=False, soft_wrap=True)
     if queue.others_waiting:
         console.print(f"{queue.others_waiting} jobs of other teams wait in this queue", highlight=False)

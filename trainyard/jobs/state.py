@@ -53,6 +53,8 @@ class JobState:
     """Newest message of the queue or the operator."""
     nodes: tuple[str, ...] = ()
     """Nodes on which the job's pods run."""
+    message: str = ""
+    """What Kueue itself says, of which `reason` is in our words."""
 
     @property
     def ended(self) -> bool:
@@ -243,11 +245,13 @@ def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Se
             return JobState(end.lower(), reason=conditions[end])
     nodes = tuple(sorted(running_on))
     if workload.get("spec", {}).get("active") is False:
-        reason = in_our_words(_true_conditions(workload).get("Evicted", ""))
-        return JobState("pausing" if nodes else "paused", reason=reason, nodes=nodes)
+        message = _true_conditions(workload).get("Evicted", "")
+        phase = "pausing" if nodes else "paused"
+        return JobState(phase, reason=in_our_words(message), nodes=nodes, message=message)
     flavor = _flavor(workload)
     if not flavor:
-        return JobState("queued", reason=waiting_reason(workload))
+        message = waiting_message(workload)
+        return JobState("queued", reason=waiting_reason(message), message=message)
     return JobState("running" if len(nodes) == _num_nodes(job) else "admitted", flavor, "", nodes)
 
 
@@ -278,12 +282,17 @@ def _flavor(workload: Mapping[str, Any]) -> str:
     return next((str(flavor) for item in assignments for flavor in item.get("flavors", {}).values()), "")
 
 
-def waiting_reason(workload: Mapping[str, Any]) -> str:
-    """Return why the queue has not admitted a job yet."""
+def waiting_message(workload: Mapping[str, Any]) -> str:
+    """Return what Kueue says of a job that it has not admitted yet; empty where it has not looked at it."""
     for condition in workload.get("status", {}).get("conditions", ()):
         if condition["type"] == "QuotaReserved" and condition["status"] == "False":
-            return in_our_words(str(condition.get("message", "")))
-    return "waiting for the queue"
+            return str(condition.get("message", ""))
+    return ""
+
+
+def waiting_reason(message: str) -> str:
+    """Return in our words why the queue has not admitted a job yet."""
+    return in_our_words(message) or "waiting for the queue"
 
 
 def _missing(key: JobKey) -> Problem:

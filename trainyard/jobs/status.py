@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from http import HTTPStatus
+from typing import Any
 
 import catalog
 from engine.tables import PlainTable
 from infra.clients.kubernetes import ApiError
 from infra.common import names
+from trainyard.forms import Form
 from trainyard.jobs.state import Jobs
 from trainyard.stack import nodes
 from trainyard.stack.session import Session
@@ -15,60 +18,79 @@ from trainyard.stack.session import Session
 COLOURS = {"ready": "green", "not-ready": "yellow", "gone": "red", "complete": "green", "failed": "red"}
 
 
-def show_status(session: Session) -> None:
+def show_status(session: Session, form: Form) -> None:
     """Print the cluster, its current nodes and the jobs."""
-    if session.is_on_host:
-        if not session.cluster_exists:
-            session.console.print(f"{session.stack_name}: no cluster; `trainyard up` starts it")
-            return
-        _show_embedded(session)
+    exists = not session.is_on_host or session.cluster_exists
+    found = status_of(session) if exists else {"name": session.stack_name, "state": "no cluster"}
+    if form is Form.JSON:
+        session.console.file.write(json.dumps(found, indent=2) + "\n")
+    elif not exists:
+        session.console.print(f"{session.stack_name}: no cluster; `trainyard up` starts it")
     else:
-        _show_remote(session)
-    table, reasons = PlainTable("job", "team", "state", "flavor", "nodes"), []
-    jobs = Jobs(session.api)
+        _print(session, found)
+
+
+def status_of(session: Session) -> dict[str, Any]:
+    """Return the cluster, its nodes (null where the user may not list them) and the jobs, as plain data."""
+    jobs, rows = Jobs(session.api), []
     for key in jobs.of_teams(session.namespaces):
         state = jobs.state(key)
-        reasons += [f"{key.name}: {state.reason}"] if state.ended else []
-        table.add_row(key.name, key.team, _coloured(state.phase), state.flavor or "–", ", ".join(state.nodes))
+        row = {"job": key.name, "team": key.team, "state": state.phase, "flavor": state.flavor}
+        rows.append({**row, "nodes": list(state.nodes), "reason": state.reason if state.ended else ""})
+    if session.is_on_host:
+        status = session.cluster.status()
+        about = {"name": status.name, "state": status.state, "endpoint": status.endpoint}
+        own = [(node.name, node.pool, node.state, node.gpus) for node in status.nodes]
+        found = [dict(zip(("node", "pool", "state", "accelerators"), each, strict=True)) for each in own]
+        return {**about, "nodes": found, "jobs": rows}
+    name = session.stack.name if session.has_file else session.context
+    return {"name": name, "endpoint": session.api.address, "nodes": _nodes(session), "jobs": rows}
+
+
+def _nodes(session: Session) -> list[dict[str, Any]] | None:
+    """Return the nodes of the pools as the API server knows them; None where it refuses to list any."""
+    try:
+        found = nodes.of_pools(session.api)
+    except ApiError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        return None
+    rows = []
+    for node in sorted(found, key=lambda each: (nodes.pool_of(each), each["metadata"]["name"])):
+        offered = node["status"].get("allocatable") or {}
+        number = sum(int(offered.get(resource, 0)) for resource in catalog.accelerator_resources())
+        state = "ready" if nodes.is_ready(node) else "not-ready"
+        row = {"node": node["metadata"]["name"], "pool": nodes.pool_of(node), "state": state}
+        rows.append({**row, "accelerators": number})
+    return rows
+
+
+def _print(session: Session, found: dict[str, Any]) -> None:
+    about = ", ".join(found[key] for key in ("state", "endpoint") if key in found)
+    session.console.print(f"[bold]{found['name']}[/]: {about}", highlight=False)
+    if found["nodes"] is None:
+        session.console.print("nodes: these credentials may not list them")
+    elif not found["nodes"]:
+        session.console.print(f"no node has the label {names.POOL_LABEL}")
+    else:
+        unit = "GPUs (simulated)" if session.is_on_host else "accelerators"
+        table = PlainTable("node", "pool", "state", unit)
+        for node in found["nodes"]:
+            number = str(node["accelerators"] or "–")
+            table.add_row(node["node"], node["pool"], _coloured(node["state"]), number)
+        table.show(session.console)
+    table = PlainTable("job", "team", "state", "flavor", "nodes")
+    for job in found["jobs"]:
+        where = ", ".join(job["nodes"])
+        table.add_row(job["job"], job["team"], _coloured(job["state"]), job["flavor"] or "–", where)
     if table.row_count:
         table.show(session.console)
     else:
         session.console.print("no jobs; `trainyard run` starts one")
-    for reason in reasons:
-        session.console.print(reason, highlight=False, markup=False, soft_wrap=True)
-
-
-def _show_embedded(session: Session) -> None:
-    status = session.cluster.status()
-    session.console.print(f"[bold]{status.name}[/]: {status.state}, {status.endpoint}", highlight=False)
-    table = PlainTable("node", "pool", "state", "GPUs (simulated)")
-    for node in status.nodes:
-        table.add_row(node.name, node.pool, _coloured(node.state), str(node.gpus or "–"))
-    table.show(session.console)
-
-
-def _show_remote(session: Session) -> None:
-    """Show the nodes of the stack's pools as the API server knows them, where the user may see nodes."""
-    api = session.api
-    name = session.stack.name if session.has_file else session.context
-    session.console.print(f"[bold]{name}[/]: {api.address}", highlight=False)
-    try:
-        found = nodes.of_pools(api)
-    except ApiError as error:
-        if error.status != HTTPStatus.FORBIDDEN:
-            raise
-        session.console.print("nodes: these credentials may not list them")
-        return
-    if not found:
-        session.console.print(f"no node has the label {names.POOL_LABEL}")
-        return
-    table = PlainTable("node", "pool", "state", "accelerators")
-    for node in sorted(found, key=lambda each: (nodes.pool_of(each), each["metadata"]["name"])):
-        offered = node["status"].get("allocatable") or {}
-        number = sum(int(offered.get(resource, 0)) for resource in catalog.accelerator_resources())
-        state = _coloured("ready" if nodes.is_ready(node) else "not-ready")
-        table.add_row(node["metadata"]["name"], nodes.pool_of(node), state, str(number or "–"))
-    table.show(session.console)
+    for job in found["jobs"]:
+        if job["reason"]:
+            text = f"{job['job']}: {job['reason']}"
+            session.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _coloured(state: str) -> str:

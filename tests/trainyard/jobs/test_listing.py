@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -9,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from infra.clients.kubernetes import Object
 from infra.platform.programs import program
 from tests.trainyard.jobs.lists import admitted, condition, pod, research, train_job, workload
+from trainyard.forms import Form
 from trainyard.jobs import listing
 from trainyard.jobs.key import JOB
 from trainyard.jobs.listing import JobRow, brief, changes, rows
@@ -73,6 +77,23 @@ def test_a_failed_job_whose_pods_are_retained_is_held_and_not_running(tmp_path: 
 def test_a_job_without_its_pods_is_paused() -> None:
     found = row(workload("digits", condition("Evicted", message="deactivated"), active=False))
     assert (found.state, found.reason) == ("paused", "deactivated")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_kueues_own_message_is_shown_where_it_is_asked_for(
+    verbose: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = (
+        "couldn't assign flavors to pod set node: insufficient unused quota for nvidia.com/gpu in flavor"
+        " spot, 2 more needed"
+    )
+    waiting = workload("digits", {**condition("QuotaReserved", message=said), "status": "False"})
+    monkeypatch.setattr(listing, "MemberCluster", lambda _: research(waiting, jobs=[train_job("digits")]))
+    session: Any = SimpleNamespace(console=Console(file=io.StringIO(), width=200))
+    listing.show_jobs(session, Form.TEXT, watch=False, verbose=verbose)
+    lines = session.console.file.getvalue().splitlines()[1:]
+    assert "digits: spot lacks 2 free GPUs" in lines
+    assert (f"digits: Kueue: {said}" in lines) == verbose
 
 
 def test_a_row_has_what_the_queues_record_has() -> None:

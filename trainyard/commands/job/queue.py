@@ -1,10 +1,14 @@
-from trainyard.commands.options import Context, Output, StackName, TeamOfJob
+from trainyard.commands.options import Context, Output, StackName, TeamOfJob, Verbose
 from trainyard.forms import Form
 from trainyard.stack.session import Session
 
 
 def queue(
-    team: TeamOfJob = "", stack: StackName = "", context: Context = "", output: Output = Form.TEXT
+    team: TeamOfJob = "",
+    stack: StackName = "",
+    context: Context = "",
+    output: Output = Form.TEXT,
+    verbose: Verbose = False,
 ) -> None:
     """Show which jobs wait and why, the jobs before them, free GPUs, and estimated start times.
 
@@ -15,4 +19,4 @@ def queue(
     """
     from trainyard.jobs.queue import show_queue
 
-    show_queue(Session(stack, context=context, team=team), output)
+    show_queue(Session(stack, context=context, team=team), output, verbose=verbose)
