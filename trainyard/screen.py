@@ -37,7 +37,7 @@ def here(paths: Paths, environ: Mapping[str, str]) -> Iterator[str]:
     if context:
         yield f"Context   {context}"
     shown = ", ".join(f"{name} (on this host)" if name in running else name for name in stacks)
-    shown = f"Stacks    {shown or 'none'} in {os.path.relpath(paths.stacks)}"
+    shown = f"Stacks    {shown or 'none'} in {os.path.relpath(paths.stacks)}/"
     yield textwrap.fill(shown, 80, subsequent_indent=" " * 10)
     if context:
         yield "Next      trainyard run --gpus 8 -- python train.py"
