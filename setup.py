@@ -19,7 +19,7 @@ TREE = "trainyard_tree"
 START = "trainyard_start.py"
 CONTENTS = (
     "LICENSE", "Pulumi.yaml", "catalog", "engine", "infra", "local", "policies", "rehearsal", "requirements",
-    "training/configs", "training/images", "training/src", "trainyard", START, "versions.yaml",
+    "templates", "training/configs", "training/images", "training/src", "trainyard", START, "versions.yaml",
 )  # fmt: skip
 LEFT_OUT = ("__pycache__", "*.egg-info", "bootstrap.sh", "build", "examples", "pyproject.toml", "setup.py")
 """What a build leaves, and what only a clone is for."""

@@ -21,8 +21,8 @@ REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 """The kernel's errors for a folder that is not writable, or full."""
 
 COMMANDS = (
-    "run", "jobs", "logs", "shell", "pause", "resume", "cancel", "preview", "up", "down", "status", "cost",
-    "doctor", "explain", "credential",
+    "run", "jobs", "logs", "shell", "pause", "resume", "cancel", "new", "preview", "up", "down", "status",
+    "cost", "doctor", "explain", "credential",
 )  # fmt: skip
 """The commands beside the groups; `trainyard/screen.py` shows those that are not hidden."""
 GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {

@@ -13,14 +13,15 @@ SCREEN = """\
 Usage: trainyard COMMAND …             options of one: trainyard COMMAND --help
 
 Your jobs                              Your cluster
-  run      this folder, or a job.yaml    preview  what `up` would change
-  jobs     all, and why they wait        up       create or update it
-  logs     of all nodes and attempts     down     drain and delete it
-  shell    into a rank's pod             status   nodes and jobs
-  pause, resume, cancel
-                                       Help
-Answers                                  doctor   what host and account lack
-  cost     of a stack, by pool           explain  a key: explain pools.zones
+  run      this folder, or a job.yaml    new      a project from a template
+  jobs     all, and why they wait        preview  what `up` would change
+  logs     of all nodes and attempts     up       create or update it
+  shell    into a rank's pod             down     drain and delete it
+  pause, resume, cancel                  status   nodes and jobs
+
+Answers                                Help
+  cost     of a stack, by pool           doctor   what host and account lack
+                                         explain  a key: explain pools.zones
 
 More:  trainyard job | stack | team | catalog | local
 
@@ -47,7 +48,7 @@ def here(paths: Paths, environ: Mapping[str, str]) -> Iterator[str]:
         name = environ.get("TRAINYARD_STACK") or paths.usual_stack()
         yield f"Next      trainyard preview -s {name}, then trainyard up -s {name}"
     else:
-        yield "Next      write a stack file (docs/stack-file.md), or trainyard team login FILE"
+        yield "Next      trainyard new local, or trainyard team login FILE"
 
 
 def show(words: list[str]) -> None:

@@ -263,6 +263,7 @@ def test_commands_without_requests_work_without_a_clone(tool: InstalledCommand) 
         *(["stack", "validate", "--stack", stack] for stack in STACKS),
         *(["cost", "-s", stack] for stack in STACKS if stack != "hybrid"),
         ["catalog", "machines", "--accelerator", "h200"],
+        ["new", "aws", "models"],
         ["stack", "validate", "--schema", "json"],
         ["stack", "validate", "--schema", "package"],
     ]

@@ -79,7 +79,7 @@ def test_the_first_screen_has_all_commands_and_fits_a_terminal(
 @pytest.mark.parametrize(
     ("files", "environment", "following"),
     [
-        ([], {}, "write a stack file (docs/stack-file.md), or trainyard team login FILE"),
+        ([], {}, "trainyard new local, or trainyard team login FILE"),
         (["aws"], {}, "trainyard preview -s aws, then trainyard up -s aws"),
         (["aws", "gcp"], {"TRAINYARD_STACK": "gcp"}, "trainyard preview -s gcp, then trainyard up -s gcp"),
         (["aws", "up"], {}, "trainyard status -s up"),
