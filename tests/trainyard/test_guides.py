@@ -52,10 +52,12 @@ def test_commands_of_the_guides_exist_with_their_options(guide: Path) -> None:
         assert asked <= {*options, "--help"}, f"{guide.name}: trainyard {command} {arguments}"
 
 
-_FORMER = re.compile(rf"\btrainyard[\"']?,? [\"']?({'|'.join([*FORMER, *REMOVED])})\\b(?![./])")
+_FORMER = re.compile(rf"\btrainyard[\"'(,]*[ \"'(][\"']?({'|'.join([*FORMER, *REMOVED])})\b(?![./:-])")
 
 
 def test_no_file_names_a_former_command() -> None:
+    ways = ("`trainyard {} -s aws`", 'stack.trainyard("{}")', '["bin/trainyard", "{}"]')
+    assert all(_FORMER.search(way.format(name)) for way in ways for name in FORMER)
     tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
     texts = {name: (ROOT / name).read_bytes() for name in {*tracked} - {""} if (ROOT / name).is_file()}
     found = {name: _FORMER.search(text.decode(errors="replace")) for name, text in texts.items()}
