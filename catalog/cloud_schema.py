@@ -183,6 +183,8 @@ class RegionFacts:
     """ISO 3166-1 alpha-2 code of the country; None for a region in several countries."""
     unions: tuple[Name, ...] = ()
     """Unions that contain the whole region, besides the unions of its country."""
+    zones: Name = "abc"
+    """Letters of its first three zones; of AWS and Google Cloud."""
     source: FigureSource
 
 

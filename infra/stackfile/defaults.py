@@ -1,22 +1,26 @@
-"""Fills in what a stack file leaves out, from its own name, its pools and its target: name, queues, quotas,
-queues of teams, and storage. Each default has an origin, which `trainyard stack validate --expand` prints.
+"""Fills in what a stack file leaves out, from its name, its profile, its pools and its target: name, zones,
+system pool, queues, quotas, queues of teams, and storage. Each default has an origin, which
+`trainyard stack validate --expand` prints.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
+from catalog import regions
 from catalog.quantities import units
 from infra.common.target_registry import TARGETS, target_of
 from infra.stackfile.answers import KeyPath
 from infra.stackfile.machine import declared
 from infra.stackfile.node_pool import NodePoolSpec
+from infra.stackfile.profiles import SYSTEM, values
+from infra.stackfile.target import TargetSpec
 
 _PREFERENCE = ("reserved", "spot", "on-demand")
 """Purchase options in the order in which a queue tries its pools: paid for, cheap, lasting."""
@@ -49,13 +53,97 @@ def completed(data: Any, name: str = "") -> Completed:  # noqa: ANN401 -- whatev
     found.put(found.data, ("schema",), 1, "the only version")
     if name:
         found.put(found.data, ("name",), name, "the stack's name")
-    _complete_queues(found)
+    _complete_target(found)
+    _complete_pools(found)
+    _apply_profile(found)
+    _complete_sizes(found)
+    pools = dict(_pools(found.data))
+    _complete_filesystem(found, pools.values())
+    _complete_queues(found, pools)
     _complete_storage(found)
     return found
 
 
-def _complete_queues(found: Completed) -> None:
-    pools = dict(_pools(found.data))
+def _complete_target(found: Completed) -> None:
+    target, spec = _section(found.data, "target"), _spec(found.data)
+    if spec is None:
+        return
+    if spec.USUAL_FILESYSTEM:
+        usual = {"kind": spec.USUAL_FILESYSTEM}
+        found.put(target, ("target", "filesystem"), usual, "the filesystem without a stated size")
+    subnets = _section(_section(_section(target, "network"), "existing"), "subnets")
+    if subnets and "zones" in spec.DEFAULTED:
+        found.put(target, ("target", "zones"), [*subnets], "the zones of the existing subnets")
+    elif zones := _zones(spec, target):
+        found.put(target, ("target", "zones"), zones, "the region's first three zones")
+
+
+def _zones(spec: type[TargetSpec], target: Mapping[str, Any]) -> list[str]:
+    """Return the first three zones of the region, by the catalogue; none where the target asks for none."""
+    region = target.get("region")
+    known = {each.name: each for each in regions(str(target["kind"]))} if spec.ZONE else {}
+    letters = known[region].zones if region in known else ""
+    return [spec.ZONE.format(region=region, letter=letter) for letter in letters]
+
+
+def _complete_pools(found: Completed) -> None:
+    """Add the system pool, and name each pool by what it is."""
+    pools = _mappings(found.data, "pools")
+    if pools and _spec(found.data) and not any(pool.get("role") == "system" for pool in pools):
+        found.data["pools"].append({"role": "system"})
+        found.origins["pools", len(pools), "role"] = "every stack has a system pool"
+    for index, pool in enumerate(_mappings(found.data, "pools")):
+        name = pool.get("role") or pool.get("capacity") or "on-demand"
+        found.put(pool, ("pools", index, "name"), name, "its role, or else its capacity")
+
+
+def _apply_profile(found: Completed) -> None:
+    """Set the keys of the profile that the file leaves out."""
+    target = _section(found.data, "target")
+    profile, filesystem = str(found.data.get("profile")), _section(target, "filesystem")
+    for key, value in values(profile, str(target.get("kind")), str(filesystem.get("kind"))):
+        above, _, last = key.rpartition(".")
+        if above == SYSTEM:
+            _put_in_system(found, {last: value}, f"profile {profile}")
+            continue
+        path, section = tuple(above.split(".")), found.data
+        for part in path:
+            section = section.setdefault(part, {}) if isinstance(section, dict) else None
+        found.put(section, (*path, last), value, f"profile {profile}")
+
+
+def _complete_sizes(found: Completed) -> None:
+    """Set machine and number of nodes of the system pool, and one node of each other pool."""
+    spec, target = _spec(found.data), _section(found.data, "target")
+    _put_in_system(found, spec.USUAL_SYSTEM if spec else {}, f"usual for {target.get('kind')}")
+    for index, pool in enumerate(_mappings(found.data, "pools")):
+        found.put(pool, ("pools", index, "nodes"), 1, "one node")
+
+
+def _put_in_system(found: Completed, usual: Mapping[str, object], origin: str) -> None:
+    spec, target = _spec(found.data), _section(found.data, "target")
+    for index, pool in enumerate(_mappings(found.data, "pools")):
+        if pool.get("role") == "system":
+            zones = pool.get("zones") or target.get("zones")
+            spread = len(zones) if spec and spec.AS_MANY_IN_EACH_ZONE and isinstance(zones, list) else 1
+            for key, value in usual.items():
+                nodes = -(-value // spread) * spread if key == "nodes" and isinstance(value, int) else value
+                found.put(pool, ("pools", index, key), nodes, origin)
+
+
+def _complete_filesystem(found: Completed, pools: Iterable[NodePoolSpec]) -> None:
+    """Put a filesystem of one zone where the first pool with a fabric is."""
+    target, spec = _section(found.data, "target"), _spec(found.data)
+    filesystem = _section(target, "filesystem")
+    if spec is None or "existing" in filesystem or filesystem.get("kind") not in spec.ZONAL_FILESYSTEMS:
+        return
+    for pool in pools:
+        if pool.zones and pool.fabric != "tcp" and pool.zones[0] in (target.get("zones") or ()):
+            path = ("target", "filesystem", "zone")
+            found.put(filesystem, path, pool.zones[0], f"where pool {pool.name} is")
+
+
+def _complete_queues(found: Completed, pools: Mapping[str, NodePoolSpec]) -> None:
     if made := list(_queues(list(pools.values()))):
         found.put(found.data, ("queues",), made, "the pools with accelerators, by fabric class")
     flavors = [(path, each) for path, each in _flavors(found.data) if isinstance(each, dict)]
@@ -102,15 +190,13 @@ def _flavors(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _complete_storage(found: Completed) -> None:
-    target = found.data.get("target")
-    kind = str(target.get("kind")) if isinstance(target, dict) else ""
-    if kind not in TARGETS or not isinstance(target, dict):
+    target, spec = _section(found.data, "target"), _spec(found.data)
+    if spec is None:
         return
     storage = found.data.setdefault("storage", {})
     if not isinstance(storage, dict):
         return
     checkpoints, store = (storage.setdefault(key, {}) for key in ("checkpoints", "object_store"))
-    spec = target_of(kind).spec
     size, origin = _claim(target, spec.USUAL_CLAIM, len(_mappings(found.data, "teams")))
     found.put(checkpoints, ("storage", "checkpoints", "size"), size, origin)
     bucket = _bucket(spec.USUAL_BUCKET, {**target, "name": found.data.get("name")})
@@ -138,6 +224,18 @@ def _bucket(pattern: str, values: Mapping[str, Any]) -> str:
         return pattern.format(**values)[:63].rstrip("-")
     except KeyError:
         return ""
+
+
+def _spec(data: Mapping[str, Any]) -> type[TargetSpec] | None:
+    """Return the spec of the stack's target; None where no target is of its kind."""
+    kind = _section(data, "target").get("kind")
+    return target_of(kind).spec if isinstance(kind, str) and kind in TARGETS else None
+
+
+def _section(data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the mapping under a key; an empty one where there is none."""
+    section = data.get(key)
+    return section if isinstance(section, dict) else {}
 
 
 def _whole(quota: object) -> int:

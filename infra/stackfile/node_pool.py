@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
@@ -121,13 +121,17 @@ class NodePoolSpec(Spec):
     of `nodes` or by `provisioning`, never both; docs/pools.md lists what each cloud supports.
     """
 
-    name: Name = Field(description="name of the pool and of its Kueue resource flavor")
+    DEFAULTED: ClassVar = frozenset({"name", "nodes"})
+
+    name: Name = Field(
+        description="name of the pool and of its Kueue resource flavor; default: its role, else its capacity"
+    )
     role: Literal["system"] | None = Field(
         default=None, description="`system` for the pool that runs operators; default: the pool runs jobs"
     )
     capacity: Capacity = Field(default="on-demand", description="purchase option of the nodes")
     nodes: NodeRange = Field(
-        description="number of nodes; of an autoscaled pool the minimum and the maximum: `0..4`"
+        description="number of nodes; of an autoscaled pool the minimum and the maximum: `0..4`; default: 1"
     )
     accelerator: AcceleratorSpec | None = Field(
         default=None, description="accelerators of each node; default: those of the machine type"
@@ -136,7 +140,9 @@ class NodePoolSpec(Spec):
         default="tcp",
         description="fabric class of the nodes; with `machine`, the default is that of the machine type",
     )
-    machine: str | None = Field(default=None, description="machine type; required on a cloud")
+    machine: str | None = Field(
+        default=None, description="machine type; required on a cloud, except of the system pool"
+    )
     alternatives: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="further machine types that a spot pool may use"
     )

@@ -17,6 +17,7 @@ from infra.stackfile.logs import LogsSpec
 from infra.stackfile.network import NetworkSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.operators import OperatorsSpec
+from infra.stackfile.profiles import ProfileName
 from infra.stackfile.queue import PriorityValue, QueueSpec, TeamSpec
 from infra.stackfile.storage import StorageSpec
 from infra.stackfile.targets import AnyTarget
@@ -31,8 +32,15 @@ class Stack(Spec):
 
     schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
     name: Name = Field(description="name of the cluster; default: the stack's")
+    profile: ProfileName | None = Field(
+        default=None,
+        exclude=True,  # all that it sets is in the other keys
+        description="a set of defaults; `trainyard explain KEY` shows a key's, `validate --expand` all",
+    )
     target: AnyTarget = Field(description="the target; `kind` selects it")
-    pools: tuple[NodePoolSpec, ...] = Field(min_length=1, description="node pools")
+    pools: tuple[NodePoolSpec, ...] = Field(
+        min_length=1, description="node pools; default: a system pool beside those of the file"
+    )
     storage: StorageSpec = Field(description="checkpoint volume and object store")
     datasets: tuple[DatasetSpec, ...] = Field(
         default=(),

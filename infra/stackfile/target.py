@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Annotated, Any, ClassVar, get_args
@@ -53,6 +54,16 @@ class TargetSpec(Spec):
     """Default name of the bucket, with the target's keys and the cluster's name in braces."""
     USUAL_CLAIM: ClassVar[str] = "1Ti"
     """Default claim of a team on a filesystem without a stated size."""
+    USUAL_FILESYSTEM: ClassVar[str] = ""
+    """Kind of the default filesystem, which needs no other key; empty for none."""
+    USUAL_SYSTEM: ClassVar[Mapping[str, object]] = {"nodes": 1}
+    """Machine and number of nodes of the default system pool."""
+    AS_MANY_IN_EACH_ZONE: ClassVar[bool] = False
+    """Whether a pool has as many nodes in each of its zones."""
+    ZONE: ClassVar[str] = ""
+    """Form of a zone's name, from its region and letter; empty where zones have no default."""
+    ZONAL_FILESYSTEMS: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of filesystems that are in one zone, by default that of the pools with a fabric."""
     USUAL_STORE: ClassVar[str] = ""
     """Default size of an object store that runs in the cluster; empty where none does."""
     WHY_NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.WHY_NO_SNAPSHOTS

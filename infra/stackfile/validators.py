@@ -53,8 +53,8 @@ def pools_have_what_the_target_offers(target: TargetSpec, pools: Pools) -> Itera
 def one_system_pool(pools: Pools) -> Iterator[Finding]:
     """The operators must run where no spot loss takes them away."""
     num_system = sum(pool.is_system for pool in pools)
-    if num_system != 1:
-        fix = "give one pool `role: system`" if not num_system else "keep one system pool, with more nodes"
+    if num_system > 1:
+        fix = "keep one system pool, with more nodes"
         yield ("pools",), f"{num_system} system pools", "one pool with role: system", fix
     for index, pool in enumerate(pools):
         if pool.is_system and pool.capacity != "on-demand":

@@ -80,7 +80,7 @@ def before(unstarted: LocalStack) -> Traces:
 
 
 def serve_legacy_jobs(declaration: Declaration) -> None:
-    declaration["operators"]["training_operator"] = {}
+    declaration["operators"] = {"training_operator": {}}
 
 
 def add_interns(declaration: Declaration) -> None:

@@ -19,11 +19,11 @@ Edit = Callable[[dict[str, Any]], None]
 
 
 def _bigger(stack: dict[str, Any]) -> None:
-    stack["pools"][1]["nodes"] = 2
+    stack["pools"][0]["nodes"] = 2
 
 
 def _another_machine(stack: dict[str, Any]) -> None:
-    stack["pools"][1]["machine"] = "g6.2xlarge"
+    stack["pools"][0]["machine"] = "g6.2xlarge"
 
 
 def _other_tags(stack: dict[str, Any]) -> None:
@@ -31,7 +31,7 @@ def _other_tags(stack: dict[str, Any]) -> None:
 
 
 def _without(stack: dict[str, Any]) -> None:
-    stack["pools"][1]["name"] = "other"
+    stack["pools"][0]["name"] = "other"
 
 
 def _other_tags_and_name(stack: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ UNSERVED = {
     "azure": {"mellanox.com/v1alpha1", "nfd.k8s-sigs.io/v1alpha1"},
     "coreweave": {"compute.coreweave.com/v1alpha1"},
     "racks": {"compute.coreweave.com/v1alpha1", "resource.nvidia.com/v1beta1"},
-    "onprem": {"amd.com/v1alpha1", "mellanox.com/v1alpha1", "nv-ipam.nvidia.com/v1alpha1"},
+    "onprem": {"mellanox.com/v1alpha1", "nv-ipam.nvidia.com/v1alpha1"},
 }
 """Stack → API groups whose definitions are part of the cloud or of a vendor's chart; it may not grow."""
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "StatefulSet"}

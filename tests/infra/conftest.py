@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from infra.common.artifacts import LINKS
-from infra.stackfile import load
+from infra.stackfile import Stack, load
+from tests.infra.golden import CASES
 from tests.infra.kubeconfigs import write_kubeconfig
-from tests.infra.plan import plan, stack_file
+from tests.infra.plan import Plan, plan, stack_file
 
 
 @pytest.fixture(scope="session")
@@ -40,4 +41,16 @@ aws, aws_plan, dev_plan = of_stack("aws"), of_plan("aws"), of_plan("aws-dev")
 azure, azure_plan = of_stack("azure"), of_plan("azure")
 coreweave, coreweave_plan = of_stack("coreweave"), of_plan("coreweave")
 gcp, gcp_plan, tpu, tpu_plan = of_stack("gcp"), of_plan("gcp"), of_stack("gcp-tpu"), of_plan("gcp-tpu")
-onprem, onprem_plan = of_stack("onprem"), of_plan("onprem")
+onprem_plan = of_plan("onprem")
+
+
+@pytest.fixture(scope="session")
+def mixed() -> Stack:
+    """A stack on premises with GPUs of NVIDIA and of AMD."""
+    return load(CASES / "mixed" / "onprem.yaml")
+
+
+@pytest.fixture(scope="session")
+def mixed_plan(mixed: Stack, rendered: Path) -> Plan:
+    """The plan of that stack."""
+    return plan(mixed, rendered)

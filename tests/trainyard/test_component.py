@@ -133,7 +133,7 @@ def test_whole_floats_are_numbers_again() -> None:
         ({"target": {"kind": "awz"}}, "stack.target.kind"),
         ({"target": "aws"}, "stack.target"),
         ({"pools": []}, "stack.pools"),
-        ({"pools": [{"name": "system"}]}, "stack.pools[0].nodes"),
+        ({"pools": [{"name": "system", "nodes": 0}]}, "stack.pools[0].nodes"),
         ({"storage": {"checkpoints": {"size": "0Gi"}}}, "stack.storage.checkpoints.size"),
         ({"operators": {"kueue": "perhaps"}}, "stack.operators.kueue"),
         ({"queues": 3}, "stack.queues"),

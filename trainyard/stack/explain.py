@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from infra.errors import InputError, Problem, did_you_mean
+from infra.stackfile.profiles import PROFILES, SYSTEM, TABLE
 from infra.stackfile.source import STACK_KEY
 from trainyard.stack.reference import JOB, default_of, type_of
 
@@ -26,6 +28,8 @@ class Key:
     """Targets whose section has the key like this; empty for a key that is the same everywhere."""
     below: tuple[tuple[str, str, str], ...]
     """Name, type and meaning of each key below it."""
+    profiles: tuple[str, ...] = ()
+    """Its defaults in the profiles, and the target or pool that has them."""
 
 
 def find(schema: Schema, path: str) -> list[Key]:
@@ -55,7 +59,23 @@ def find(schema: Schema, path: str) -> list[Key]:
     for value, parent, kinds in places:
         form = _described(schema, ".".join(parts), parts[-1], value, parent)
         forms.setdefault(form, []).extend(kinds)
-    return [Key(**{**vars(form), "targets": tuple(dict.fromkeys(kinds))}) for form, kinds in forms.items()]
+    return [
+        replace(form, targets=tuple(dict.fromkeys(kinds)), profiles=tuple(_in_profiles(form.path, kinds)))
+        for form, kinds in forms.items()
+    ]
+
+
+def _in_profiles(path: str, kinds: Sequence[str]) -> Iterator[str]:
+    """Yield a key's defaults in the profiles, for all targets or these."""
+    for section, rows in TABLE.items():
+        if not kinds or section.partition(" ")[0] in ("", *kinds):
+            for key, row in rows.items():
+                if key.replace(SYSTEM, "pools") == path:
+                    values = (
+                        f"{name} {json.dumps(value)}" for name, value in zip(PROFILES, row, strict=True)
+                    )
+                    of = " ".join(filter(None, (section, "(system pool)" if SYSTEM in key else "")))
+                    yield f"{', '.join(values)}{f'   {of}' if of else ''}"
 
 
 def _described(schema: Schema, path: str, name: str, value: Schema, parent: Schema) -> Key:
@@ -98,6 +118,7 @@ def lines(keys: Sequence[Key]) -> Iterator[str]:
         yield f"  type     {re.sub(r'`|[(]#[a-z]+[)]|[][]', '', key.type)}"
         if key.default:
             yield f"  default  {key.default}"
+        yield from (f"  profile  {each}" for each in key.profiles)
         yield f"  {key.meaning}"
         if key.below:
             width = max(len(name) for name, _, _ in key.below)

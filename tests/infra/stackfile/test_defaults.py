@@ -7,6 +7,7 @@ import pytest
 from infra.errors import InputError
 from infra.stackfile import parse
 from infra.stackfile.defaults import completed
+from tests.infra.stackfile.wrong import good
 from tests.patches import changed
 
 GPU = {"accelerator": {"model": "simulated", "count": 2}}
@@ -109,3 +110,92 @@ def test_each_default_has_its_origin_and_the_file_is_not_changed() -> None:
     assert found.origins["name",] == "the stack's name"
     assert found.origins["queues", 0, "flavors", 0, "quota"] == "the accelerators of pool cheap"
     assert "pools" not in {path[0] for path in found.origins}
+
+
+AWS: dict[str, Any] = {
+    "target": {
+        "kind": "aws",
+        "account": "123456789012",
+        "region": "us-east-2",
+        "access": {"admins": ["arn:aws:iam::123456789012:role/platform"]},
+        "training_image": f"registry.example/training@sha256:{'0' * 64}",
+    },
+    "pools": [{"machine": "g6.xlarge"}],
+    "teams": [{"name": "research"}],
+}
+"""The seven keys that a stack on AWS must have."""
+
+
+def test_seven_keys_are_a_stack_on_aws() -> None:
+    stack = parse(AWS, name="small")
+    assert [(pool.name, pool.machine, str(pool.nodes)) for pool in stack.pools] == [
+        ("on-demand", "g6.xlarge", "1"),
+        ("system", "m7i.2xlarge", "3"),
+    ]
+    target = stack.target.model_dump()
+    assert (target["zones"], target["filesystem"]["kind"]) == (
+        ("us-east-2a", "us-east-2b", "us-east-2c"),
+        "efs",
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "system"),
+    [
+        ("aws", {"machine": "m7i.2xlarge", "nodes": 3}),
+        ("azure", {"machine": "Standard_D8s_v5", "nodes": 3}),
+        ("coreweave", {"machine": "turin-gp", "nodes": 2}),
+        ("gcp", {"machine": "e2-standard-8", "nodes": 4}),  # as many in each of two zones
+        ("local", {"nodes": 1}),
+        ("onprem", {"nodes": 3}),
+    ],
+)
+def test_a_system_pool_as_is_usual_for_the_target_follows_the_others(
+    target: str, system: dict[str, Any]
+) -> None:
+    data = good(target)
+    data["pools"] = [pool for pool in data["pools"] if pool.get("role") != "system"]
+    found = completed(data)
+    assert found.data["pools"][-1] == {"role": "system", "name": "system", **system}
+    assert found.origins["pools", len(data["pools"]), "nodes"] == f"usual for {target}"
+    if target != "onprem":  # whose leaves name the nodes
+        assert parse(data).pools[-1].is_system
+
+
+@pytest.mark.parametrize(
+    ("kind", "region", "zones"),
+    [
+        ("aws", "us-east-1", ["us-east-1a", "us-east-1b", "us-east-1c"]),
+        ("aws", "ap-northeast-1", ["ap-northeast-1a", "ap-northeast-1c", "ap-northeast-1d"]),
+        ("aws", "us-west-1", ["us-west-1a", "us-west-1b"]),
+        ("gcp", "europe-west1", ["europe-west1-b", "europe-west1-c", "europe-west1-d"]),
+    ],
+)
+def test_zones_are_the_first_three_of_the_region(kind: str, region: str, zones: list[str]) -> None:
+    found = completed({"target": {"kind": kind, "region": region}})
+    assert found.data["target"]["zones"] == zones
+
+
+def test_zones_of_an_existing_network_are_those_of_its_subnets() -> None:
+    subnets = {"us-east-2c": "subnet-0123456789abcdef0", "us-east-2a": "subnet-0123456789abcdef1"}
+    network = {"existing": {"id": "vpc-0123456789abcdef0", "subnets": subnets}}
+    target = AWS["target"] | {"network": network}
+    assert completed(AWS | {"target": target}).data["target"]["zones"] == [*subnets]
+
+
+@pytest.mark.parametrize("target", ["aws", "azure", "gcp"])
+def test_a_filesystem_of_one_zone_is_where_the_pools_with_a_fabric_are(target: str) -> None:
+    data = good(target)
+    zones = data["target"]["zones"]
+    data["target"]["filesystem"] = {"kind": "lustre", "capacity": "19200Gi"}
+    for pool in data["pools"][1:]:
+        pool["zones"] = [zones[-1]]
+    assert completed(data).data["target"]["filesystem"]["zone"] == zones[-1]
+    data["target"]["filesystem"]["zone"] = zones[0]
+    assert completed(data).data["target"]["filesystem"]["zone"] == zones[0]
+
+
+def test_a_wrong_target_gets_no_defaults_of_another() -> None:
+    assert completed({"target": {"kind": "awz"}, "pools": [{}]}).data["pools"] == [
+        {"name": "on-demand", "nodes": 1}
+    ]

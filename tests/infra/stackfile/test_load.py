@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 import pytest
 from pydantic import ValidationError
@@ -40,7 +41,8 @@ def test_a_stack_cannot_be_changed(local: Stack) -> None:
 
 
 def test_off_and_no_are_text_as_they_are_for_the_engine(tmp_path: Path) -> None:
-    text = stack_file("local").read_text().replace("mpi: install", "mpi: off")
+    above = "  trainyard:stack:\n"
+    text = stack_file("local").read_text().replace(above, f"{above}    operators: {{mpi: off}}\n")
     path = tmp_path / "Pulumi.test.yaml"
     path.write_text(text)
     assert load(path).operators.mpi == "off"
@@ -73,3 +75,8 @@ def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
 )
 def test_a_timestamp_is_the_same_as_a_string_or_a_yaml_timestamp(written: str) -> None:
     assert ReservationSpec(id="cr-0", kind="block", starts=written).starts == "2030-01-07T11:30:00Z"
+
+
+def test_shipped_stacks_are_short() -> None:
+    lengths = [len(file.read_text().splitlines()) for file in stack_file("local").parent.glob("Pulumi.*")]
+    assert median(lengths) <= 30

@@ -15,8 +15,8 @@ import pytest
 from engine.progress import PlainProgress
 from infra.common.artifacts import ROOT, Artifacts
 from infra.stackfile import load
+from tests.infra.golden import CASES
 from tests.infra.kubeconfigs import write_kubeconfig
-from tests.infra.plan import stack_file
 from tests.trainyard.images.layers import blobs, layer
 from trainyard.images.images import FetchedChart, Inventory, inventory, missing, unfit
 from trainyard.images.registry import Registries, Unavailable, parse_reference
@@ -106,7 +106,7 @@ def registry() -> Iterator[str]:
 def found(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path_factory.mktemp("kube") / "config")))
-        return inventory(load(stack_file("onprem")), Artifacts.from_environment())
+        return inventory(load(CASES / "mixed" / "onprem.yaml"), Artifacts.from_environment())
 
 
 @pytest.mark.engine

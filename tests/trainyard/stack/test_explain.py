@@ -41,6 +41,13 @@ def test_a_key_of_several_targets_has_a_block_for_each_form() -> None:
     assert (aws.targets, aws.default, gcp.targets, gcp.default) == (("aws",), '"one"', ("gcp",), "true")
 
 
+def test_a_key_of_a_profile_has_its_default_in_each() -> None:
+    aws, gcp = find(SCHEMA, "target.network.nat")
+    assert (aws.profiles, gcp.profiles) == (('dev "one", team "one", production "per-zone"   aws',), ())
+    (nodes,) = find(SCHEMA, "pools.nodes")
+    assert "  profile  dev 2, team 3, production 3   aws (system pool)" in lines([nodes])
+
+
 def test_a_section_lists_its_keys() -> None:
     text = "\n".join(lines(find(SCHEMA, "queues.flavors")))
     assert "quota" in text and "pool  " in text and "[" not in text

@@ -195,7 +195,8 @@ class LustreSpec(FilesystemSpec):
         default=False, description="whether clients with EFA connect over EFA; others use TCP"
     )
     zone: str | None = Field(
-        default=None, description="zone of the filesystem; default: the stack's first zone"
+        default=None,
+        description="zone of the filesystem; default: that of the pools with EFA, else the first",
     )
     link: Boolean = Field(
         default=True,
@@ -230,19 +231,27 @@ class AwsSpec(WithMachines, ManagedTargetSpec):
     A preview makes no API calls, so account and zones are declared here.
     """
 
+    DEFAULTED: ClassVar = frozenset({"zones", "filesystem"})
     USUAL_BUCKET: ClassVar[str] = "{account}-{name}-checkpoints"
+    USUAL_FILESYSTEM: ClassVar[str] = "efs"
+    USUAL_SYSTEM: ClassVar = {"machine": "m7i.2xlarge", "nodes": 3}
+    ZONE: ClassVar[str] = "{region}{letter}"
+    ZONAL_FILESYSTEMS: ClassVar = frozenset({"lustre"})
 
     kind: Literal["aws"]
     account: AccountId = Field(description="AWS account ID; credentials of another account are refused")
     region: str = Field(description="region of all resources")
     zones: tuple[str, ...] = Field(
-        min_length=2, max_length=6, description="availability zones, at least two; do not reorder them later"
+        min_length=2,
+        max_length=6,
+        description="availability zones, at least two; do not reorder them later; default: the region's first"
+        " three",
     )
     network: AwsNetworkSpec = Field(default=AwsNetworkSpec(), description="VPC of the cluster")
     access: AwsAccessSpec = Field(description="who can access the cluster")
     training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     filesystem: Annotated[LustreSpec | EfsSpec, Field(discriminator="kind")] = Field(
-        description="the shared filesystem for checkpoints and datasets"
+        description="the shared filesystem for checkpoints and datasets; default: EFS"
     )
     kms_key: KeyArn | None = Field(
         default=None,

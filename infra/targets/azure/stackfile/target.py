@@ -149,7 +149,8 @@ class AzureLustreSpec(FilesystemSpec):
         default=250, description="throughput in MB/s per TiB of capacity"
     )
     zone: Zone | None = Field(
-        default=None, description="zone of the filesystem; default: the stack's first zone"
+        default=None,
+        description="zone of the filesystem; default: that of the pools with InfiniBand, else the first",
     )
 
 
@@ -189,6 +190,9 @@ class AzureSpec(WithMachines, ManagedTargetSpec):
 
     A preview makes no API calls, so subscription, tenant and zones are declared here.
     """
+
+    USUAL_SYSTEM: ClassVar = {"machine": "Standard_D8s_v5", "nodes": 3}
+    ZONAL_FILESYSTEMS: ClassVar = frozenset({"lustre"})
 
     kind: Literal["azure"]
     subscription: Guid = Field(description="ID of the subscription of all resources")

@@ -68,6 +68,7 @@ class CoreweaveSpec(WithMachines, ManagedTargetSpec):
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"shared-vast has no snapshot schedules; {USE_THE_BUCKET}"
 
     USUAL_BUCKET: ClassVar[str] = "{name}-checkpoints"
+    USUAL_SYSTEM: ClassVar = {"machine": "turin-gp", "nodes": 2}
 
     kind: Literal["coreweave"]
     zone: str = Field(description="availability zone of all resources")

@@ -184,7 +184,8 @@ class ManagedLustreSpec(FilesystemSpec):
         default=1000, description="throughput in MB/s per TiB of capacity"
     )
     zone: str | None = Field(
-        default=None, description="zone of the filesystem; default: the stack's first zone"
+        default=None,
+        description="zone of the filesystem; default: that of the pools with a fabric, else the first",
     )
     existing: ExistingManagedLustreSpec | None = Field(
         default=None, description="an existing instance to use"
@@ -216,7 +217,12 @@ class GcpSpec(WithMachines, ManagedTargetSpec):
     A preview makes no API calls, so project, its number and zones are declared here.
     """
 
+    DEFAULTED: ClassVar = frozenset({"zones"})
     USUAL_BUCKET: ClassVar[str] = "{project}-{name}-checkpoints"
+    USUAL_SYSTEM: ClassVar = {"machine": "e2-standard-8", "nodes": 3}
+    AS_MANY_IN_EACH_ZONE: ClassVar[bool] = True
+    ZONE: ClassVar[str] = "{region}-{letter}"
+    ZONAL_FILESYSTEMS: ClassVar = frozenset({"lustre"})
 
     kind: Literal["gcp"]
     project: ProjectId = Field(description="ID of the project of all resources")
@@ -224,7 +230,9 @@ class GcpSpec(WithMachines, ManagedTargetSpec):
         description="number of the project, as in the names of Google Cloud's service agents"
     )
     region: str = Field(description="region of all resources")
-    zones: tuple[str, ...] = Field(min_length=1, max_length=4, description="zones of the nodes")
+    zones: tuple[str, ...] = Field(
+        min_length=1, max_length=4, description="zones of the nodes; default: the region's first three"
+    )
     network: GcpNetworkSpec = Field(default=GcpNetworkSpec(), description="VPC of the cluster")
     access: GcpAccessSpec = Field(description="who can access the cluster")
     release_channel: Literal["regular", "stable", "extended", "none"] = Field(

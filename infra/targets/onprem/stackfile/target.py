@@ -163,6 +163,8 @@ class S3Spec(Spec):
 class OnpremSpec(ManagedTargetSpec):
     """An existing cluster. Destroying the stack removes what the stack added and retains the cluster."""
 
+    USUAL_SYSTEM: ClassVar = {"nodes": 3}
+
     kind: Literal["onprem"]
     cluster: ContextCluster = Field(description="{context: NAME}, a context of your kubeconfig")
     leaves: tuple[LeafSpec, ...] | None = Field(

@@ -15,7 +15,7 @@ from infra.platform.admission.rules import PLACED_BY_QUEUE, POD_RULES, Admission
 from infra.program import declare
 from infra.stackfile import Stack, load
 from infra.stackfile.admission import AdmissionSpec
-from tests.infra.golden import GOLDEN, assert_matches
+from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.plan import Plan, artifacts, plan, record, stack_file
 
 OF_STACK = {
@@ -41,7 +41,7 @@ def messages(found: Plan) -> list[str]:
 
 @pytest.fixture(scope="module")
 def onprem(rendered: Path) -> Plan:
-    return plan(load(stack_file("onprem")), rendered)
+    return plan(load(CASES / "mixed" / "onprem.yaml"), rendered)
 
 
 def test_every_policy_fails_closed_and_is_bound_to_all_teams(local_plan: Plan) -> None:

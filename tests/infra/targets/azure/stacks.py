@@ -25,4 +25,4 @@ def with_pools(stack: Stack, **fields: Any) -> Stack:
     pool = NodePoolSpec.model_validate({**usual, **fields})
     flavor = FlavorSpec(pool=pool.name, quota=pool.num_accelerators)
     queue = QueueSpec(name="gpu", flavors=(flavor,))
-    return stack.model_copy(update={"pools": (stack.pools[0], pool), "queues": (queue,)})
+    return stack.model_copy(update={"pools": (stack.pool("system"), pool), "queues": (queue,)})

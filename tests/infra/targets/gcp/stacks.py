@@ -22,14 +22,15 @@ def pool(machine: str, **fields: Any) -> NodePoolSpec:
 
 def with_pools(stack: Stack, *pools: NodePoolSpec) -> Stack:
     """Return a stack with its system pool and these, without queues and validation, for `cluster_plan`."""
-    return stack.model_copy(update={"pools": (stack.pools[0], *pools), "queues": ()})
+    return stack.model_copy(update={"pools": (stack.pool("system"), *pools), "queues": ()})
 
 
 def queue_on(stack: Stack, *pools: NodePoolSpec, **provider: Any) -> Stack:
     """Return a whole stack with one queue over these pools, validated as a user's file is."""
     data = stack.model_dump(mode="json", by_alias=True, exclude_none=True)
     data["target"] |= provider
-    data["pools"] = [data["pools"][0], *(each.model_dump(mode="json", exclude_none=True) for each in pools)]
+    used = (stack.pool("system"), *pools)
+    data["pools"] = [each.model_dump(mode="json", exclude_none=True) for each in used]
     flavors = [{"pool": each.name, "quota": each.num_accelerators} for each in pools]
     data["queues"] = [{"name": "gpu", "flavors": flavors}]
     return parse(data)

@@ -1,4 +1,4 @@
-"""The plan of the shipped on-premises stack."""
+"""The plans of the shipped on-premises stack, and of one with GPUs of two vendors (`mixed`)."""
 
 from pathlib import Path
 
@@ -16,13 +16,17 @@ def test_the_plan_is_the_golden_one(onprem_plan: Plan) -> None:
     assert_golden(blocks_of(onprem_plan), "onprem")
 
 
-def test_the_first_preview_lists_every_resource(onprem: Stack, onprem_plan: Plan, rendered: Path) -> None:
-    preview = plan(onprem, rendered, preview=True)
-    assert [each.urn for each in preview.resources] == [each.urn for each in onprem_plan.resources]
+def test_the_plan_of_mixed_gpus_is_the_golden_one(mixed_plan: Plan) -> None:
+    assert_golden(blocks_of(mixed_plan), "mixed-onprem")
 
 
-def test_the_policies_let_the_plan_pass(onprem_plan: Plan) -> None:
-    assert findings("onprem", onprem_plan) == []
+def test_the_first_preview_lists_every_resource(mixed: Stack, mixed_plan: Plan, rendered: Path) -> None:
+    preview = plan(mixed, rendered, preview=True)
+    assert [each.urn for each in preview.resources] == [each.urn for each in mixed_plan.resources]
+
+
+def test_the_policies_let_the_plans_pass(onprem_plan: Plan, mixed_plan: Plan) -> None:
+    assert findings("onprem", onprem_plan) == findings("onprem", mixed_plan) == []
 
 
 def test_destroy_retains_the_cluster_and_deletes_what_the_stack_added(onprem_plan: Plan) -> None:

@@ -32,8 +32,8 @@ def pinned(rendered: Path) -> Artifacts:
 
 
 @pytest.fixture(scope="module")
-def sriov_plan(onprem: Stack, rendered: Path) -> Plan:
-    return plan(on_infiniband(onprem, "ib-sriov", pool="storage"), rendered)
+def sriov_plan(mixed: Stack, rendered: Path) -> Plan:
+    return plan(on_infiniband(mixed, "ib-sriov", pool="storage"), rendered)
 
 
 def nics(access: NicAccess, **more: Any) -> NetworkOperatorSettings:
@@ -144,9 +144,9 @@ def test_virtual_functions_of_one_range_answer_arp_only_for_themselves() -> None
     assert not any({"mtu", "metaPlugins"} & each["spec"].keys() for each in of_infiniband)
 
 
-def test_nccl_gets_the_ethernet_settings_of_the_stack_file(onprem: Stack, rendered: Path) -> None:
+def test_nccl_gets_the_ethernet_settings_of_the_stack_file(mixed: Stack, rendered: Path) -> None:
     asked: dict[str, Any] = {"link": "ethernet", "pool": "storage", "traffic_class": 41, "gid_index": 3}
-    found = plan(on_infiniband(onprem, "roce-sriov", ipoib=None, **asked), rendered)
+    found = plan(on_infiniband(mixed, "roce-sriov", ipoib=None, **asked), rendered)
     template = node_pod(found, "torch-roce-sriov")
     (container,) = template["spec"]["containers"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
@@ -166,8 +166,8 @@ def test_addresses_are_assigned_only_if_an_address_pool_is_named() -> None:
     assert json.loads(without[-1]["spec"]["ipam"]) == {}
 
 
-def test_nic_drivers_are_between_definitions_and_gpu_drivers(onprem_plan: Plan, sriov_plan: Plan) -> None:
-    for found in (onprem_plan, sriov_plan):
+def test_nic_drivers_are_between_definitions_and_gpu_drivers(mixed_plan: Plan, sriov_plan: Plan) -> None:
+    for found in (mixed_plan, sriov_plan):
         releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
         waited_for = " ".join(releases["gpu-operator"].dependencies)
         assert ":NicClusterPolicy::nic-cluster-policy" in waited_for
@@ -176,8 +176,8 @@ def test_nic_drivers_are_between_definitions_and_gpu_drivers(onprem_plan: Plan, 
     assert depends_on(sriov_plan, "SriovIBNetwork") == {"NicClusterPolicy"}
 
 
-def test_node_feature_discovery_is_installed_once(onprem_plan: Plan) -> None:
-    found = onprem_plan.named("Release")
+def test_node_feature_discovery_is_installed_once(mixed_plan: Plan) -> None:
+    found = mixed_plan.named("Release")
     assert found["network-operator"]["values"]["nfd"]["enabled"] is True
     assert found["gpu-operator"]["values"]["nfd"]["enabled"] is False
     assert found["gpu-operator-charts"]["values"]["node-feature-discovery"]["enabled"] is False
@@ -193,9 +193,9 @@ def test_the_gpu_driver_builds_against_the_driver_of_the_nics(installs: bool, pi
     assert rdma == {"enabled": True, "useHostMofed": not installs}
 
 
-def test_no_driver_is_replaced_under_a_running_job(onprem_plan: Plan) -> None:
-    gpus = onprem_plan.named("Release")["gpu-operator"]["values"]["driver"]
-    nics_of = onprem_plan.named("NicClusterPolicy")["nic-cluster-policy"]["spec"]["ofedDriver"]
+def test_no_driver_is_replaced_under_a_running_job(mixed_plan: Plan) -> None:
+    gpus = mixed_plan.named("Release")["gpu-operator"]["values"]["driver"]
+    nics_of = mixed_plan.named("NicClusterPolicy")["nic-cluster-policy"]["spec"]["ofedDriver"]
     assert [each["upgradePolicy"]["autoUpgrade"] for each in (gpus, nics_of)] == [False, False]
 
 

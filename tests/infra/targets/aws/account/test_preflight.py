@@ -185,7 +185,7 @@ P6_SPOT = "All P6 Spot Instance Requests"
 
 def short(stack: Stack, capacity: str, quotas: FakeServiceQuotas) -> dict[str, str]:
     """Return the problems with the quotas for one P6 machine."""
-    pool = stack.pools[1].model_copy(update={"machine": "p6-b200.48xlarge", "capacity": capacity})
+    pool = stack.pools[0].model_copy(update={"machine": "p6-b200.48xlarge", "capacity": capacity})
     return {problem.path: problem.got for problem in _quotas(groups(pool, ("us-east-2a",)), quotas)}
 
 

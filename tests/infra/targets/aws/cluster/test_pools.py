@@ -54,7 +54,7 @@ def _pool(machine: str, **fields: Any) -> NodePoolSpec:
 
 
 def _with_pools(stack: Stack, pools: list[NodePoolSpec]) -> Stack:
-    return stack.model_copy(update={"pools": (stack.pools[0], *pools), "queues": (), "teams": ()})
+    return stack.model_copy(update={"pools": (stack.pool("system"), *pools), "queues": (), "teams": ()})
 
 
 def _name(machine: Machine) -> str:
