@@ -1,9 +1,9 @@
-"""Generates the reference page of stack files (docs/stack-file.md) from their JSON Schema."""
+"""Writes the parts of the reference of stack files from their JSON Schema: tables, types and defaults."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from catalog.quantities import DURATION, SIZE
@@ -11,35 +11,11 @@ from infra.stackfile.node_pool import RANGE
 
 Schema = Mapping[str, Any]
 
-INTRODUCTION = (
-    "# Stack files\n\n"
-    "Reference of every key of `Pulumi.<stack>.yaml` that Trainyard reads. `trainyard stack validate "
-    "--schema markdown` writes it from the models; `--schema json` prints the same as JSON Schema. With this "
-    "first line an editor with the YAML language server completes and checks keys:\n\n"
-    "```yaml\n# yaml-language-server: $schema=schema.json\n```\n\n"
-    "The [shipped stack files](../stacks) have that line, and [stacks/schema.json](../stacks/schema.json) "
-    "beside them. Rules between sections (a job's queue, a machine's region) are checked by "
-    "`trainyard stack validate` only.\n\n"
-    "Answers to the questions of `pulumi new` are keys such as `trainyard:stack.target.account`. Each "
-    "overrides the value at that path of `trainyard:stack`.\n\n"
-    "A job is a file of its own, `job.yaml`, with the keys of [Job](#job).\n"
-)
 JOB: Schema = {"$ref": "#/$defs/JobSpec", "description": "a job file, job.yaml"}
 EMPTY_DEFAULTS: tuple[object, ...] = (None, [], {}, "")
 
 
-def page(schema: Schema) -> str:
-    """Return the page: the keys of `config`, then a table for each type, in the order of use."""
-    definitions: Mapping[str, Schema] = schema["$defs"]
-    config = schema["properties"]["config"]
-    parts = [INTRODUCTION, "## config\n", *_table(config)]
-    for name in _reached({"anyOf": [config, JOB]}, definitions):
-        definition = definitions[name]
-        parts += [f"## {_title(name)}\n", f"{_sentence(definition)}\n", *_table(definition)]
-    return "\n".join(parts).rstrip() + "\n"
-
-
-def _table(definition: Schema) -> list[str]:
+def table_of(definition: Schema) -> list[str]:
     """Return the rows of an object's keys."""
     required = set(definition.get("required", ()))
     rows = [
@@ -49,13 +25,16 @@ def _table(definition: Schema) -> list[str]:
     return ["| key | value | default | meaning |", "|---|---|---|---|", *rows, ""]
 
 
-def _reached(start: Schema, definitions: Mapping[str, Schema]) -> Iterator[str]:
-    """Yield each type that a value of `start` can contain, once; types of one table before nested ones."""
+def reached(start: Schema, definitions: Mapping[str, Schema], besides: Collection[str] = ()) -> Iterator[str]:
+    """Yield each type that a value of `start` can contain, once; types of one table before nested ones.
+
+    `besides`: types that are not followed.
+    """
     seen: dict[str, None] = {}
     waiting = [start]
     while waiting:
         for name in _references(waiting.pop(0)):
-            if name not in seen:
+            if name not in seen and name not in besides:
                 seen[name] = None
                 waiting.append(definitions[name])
     yield from seen
@@ -64,7 +43,7 @@ def _reached(start: Schema, definitions: Mapping[str, Schema]) -> Iterator[str]:
 def _references(node: object) -> Iterator[str]:
     if isinstance(node, Mapping):
         if "$ref" in node:
-            yield _name(node["$ref"])
+            yield name_of(node["$ref"])
         for each in node.values():
             yield from _references(each)
     elif isinstance(node, list):
@@ -72,15 +51,18 @@ def _references(node: object) -> Iterator[str]:
             yield from _references(each)
 
 
-def _name(reference: str) -> str:
+def name_of(reference: str) -> str:
+    """Return the name of the type that a reference means."""
     return reference.rpartition("/")[2]
 
 
-def _title(name: str) -> str:
+def title_of(name: str) -> str:
+    """Return the heading of a type."""
     return name.removesuffix("Spec")
 
 
-def _sentence(definition: Schema) -> str:
+def sentence_of(definition: Schema) -> str:
+    """Return a type's description on one line."""
     return " ".join(str(definition.get("description", "")).split())
 
 
@@ -89,7 +71,7 @@ def type_of(value: Schema) -> str:
     if choices := list(_alternatives(value)):
         return _choices(choices)
     if "$ref" in value:
-        title = _title(_name(value["$ref"]))
+        title = title_of(name_of(value["$ref"]))
         return f"[{title}](#{title.lower()})"
     if value.get("type") == "array":
         return _array(value)

@@ -11,13 +11,14 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
+from infra.stackfile import load
 from infra.stackfile.defaults import completed
 from infra.stackfile.machine import declared
 from infra.stackfile.source import CONFIG_KEYS, NAMESPACE, STACK_KEY
 from infra.stackfile.stack import Stack
 from tests.infra.golden import VARIANTS, assert_matches
 from tests.infra.stackfile import wrong
-from trainyard.stack.reference import page
+from trainyard.stack.pages import COMPLETE, USUAL, pages
 from trainyard.stack.schema import as_text, file_schema
 
 ROOT = Path(__file__).parents[3]
@@ -137,8 +138,16 @@ def test_the_stored_schema_is_that_of_the_code() -> None:
     assert_matches(as_text(file_schema()), ROOT / "stacks" / "schema.json")
 
 
-def test_the_page_is_that_of_the_code() -> None:
-    assert_matches(page(file_schema()), ROOT / "docs" / "stack-file.md")
+@pytest.mark.parametrize("name", found := pages(file_schema()))
+def test_the_pages_are_those_of_the_code(name: str) -> None:
+    assert_matches(found[name], ROOT / "docs" / f"{name}.md")
+
+
+def test_the_complete_file_is_valid_and_has_the_keys_that_most_people_need() -> None:
+    assert load(COMPLETE).name == "training"
+    text = COMPLETE.read_text()
+    missing = {path for path in USUAL if f"{path.rpartition('.')[2]}:" not in text}
+    assert (len(USUAL), missing) == (25, {"pools.accelerator"}), "which the machine determines"
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.name))

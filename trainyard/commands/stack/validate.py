@@ -63,11 +63,11 @@ def _print_schema(form: SchemaForm) -> None:
 
         sys.stdout.write(of_package.as_text(of_package.package_schema()))
         return
-    from trainyard.stack.reference import page
+    from trainyard.stack.pages import pages
     from trainyard.stack.schema import as_text, file_schema
 
     found = file_schema()
-    sys.stdout.write(as_text(found) if form is SchemaForm.JSON else page(found))
+    sys.stdout.write(as_text(found) if form is SchemaForm.JSON else "\n".join(pages(found).values()))
 
 
 def _print_defaults(session: Session) -> None:
