@@ -102,7 +102,7 @@ def test_every_table_of_the_command_is_such_a_table(package: str) -> None:
 
 
 def test_jobs_and_prices_are_whole_at_80_columns() -> None:
-    row = JobRow(NAME, "research", "running", 16, 2, "spot", "high", 3, datetime.now(UTC), "", (NODES,))
+    row = JobRow(NAME, "research", "running", 16, 2, "spot", "high", 3, datetime.now(UTC), "", "", (NODES,))
     assert {NAME, "spot", "high", *NODES.split()} <= set(" ".join(shown(_table([row]), 80)).split())
     output = StringIO()
     show_price(load(stack_file("aws")), ReportForm.TEXT, Console(file=output, width=80))

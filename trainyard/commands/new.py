@@ -8,7 +8,7 @@ from trainyard.stack.session import Session
 
 def new(
     template: Annotated[
-        str, typer.Argument(help="aws, azure, coreweave, fleet, gcp, job, local, onprem, policies or team.")
+        str, typer.Argument(help="aws, local, job, …: a wrong name is refused with all that there are.")
     ],
     folder: Annotated[
         Path | None,
