@@ -201,7 +201,7 @@ class JobSpec(Spec):
         description="time after SIGTERM in which the job must exit; default: the grace period of its pods",
     )
     interruptions: tuple[InterruptionSpec, ...] = Field(
-        default=(), description="spot preemptions that `trainyard up` simulates to test recovery"
+        default=(), description="spot preemptions that `run` and `up --job` simulate on the embedded cluster"
     )
 
     @property

@@ -102,3 +102,10 @@ def test_a_configuration_cannot_be_changed() -> None:
     config = parse_config({"run_dir": "/tmp/run"})
     with pytest.raises(ValueError, match="frozen"):
         config.steps = 3
+
+
+def test_a_configuration_that_comes_with_the_package_is_given_by_its_name(tmp_path: Path) -> None:
+    shipped = Path(__file__).parents[2] / "training" / "configs" / "digits.yaml"
+    assert load_config(Path("digits"), ["steps=7"]) == load_config(shipped, ["steps=7"])
+    with pytest.raises(ConfigError, match="digitz: cannot be read"):
+        load_config(Path("digitz"))

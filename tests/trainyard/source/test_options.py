@@ -69,7 +69,7 @@ def test_variables_beside_a_wrong_environment_of_the_file_are_refused(tmp_path: 
 def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
     case: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    """The wrong inputs are those of a stack's job, here in a job.yaml."""
+    """The wrong inputs are those of the model, here in a job.yaml."""
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(changed(GOOD, case["set"])))
     if any(case["set"].get(key, "") is None for key in NAMED_BY_US):

@@ -48,6 +48,12 @@ def test_a_key_of_a_profile_has_its_default_in_each() -> None:
     assert "  profile  dev 2, team 3, production 3   aws (system pool)" in lines([nodes])
 
 
+def test_a_key_of_a_job_file_is_explained_too() -> None:
+    [nodes] = find(SCHEMA, "job.nodes")
+    assert (nodes.type, nodes.default) == ("whole number, 1 to 5000", "1")
+    assert "accelerator" in "\n".join(lines(find(SCHEMA, "job.needs")))
+
+
 def test_a_section_lists_its_keys() -> None:
     text = "\n".join(lines(find(SCHEMA, "queues.flavors")))
     assert "quota" in text and "pool  " in text and "[" not in text
