@@ -1,4 +1,5 @@
-"""Adds existing cloud resources to a stack's exported state, where the state was lost or lacks them.
+"""Adds existing resources to a stack's exported state, where the state was lost or lacks them, and takes
+resources out of it that others own from now on.
 
 The engine's own import refuses a resource that differs from the program in any property, and generates new
 names where the program gives none. Here a resource enters the state as the program declares it. The caller
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from engine.provider.values import UNKNOWN_MARKS
@@ -39,6 +40,31 @@ def adopted(exported: str, announced: Iterable[State], find: Finder) -> tuple[st
     at_once = entries.take(find, [state for state in wanted if not _has_unknown_inputs(state)])
     found = at_once or entries.take(find, filter(_has_unknown_inputs, wanted))
     return json.dumps(stack), found
+
+
+def disowned(exported: str, urns: Collection[str]) -> str:
+    """Return an exported stack without these resources, and without what others say of them."""
+    stack = json.loads(exported)
+    deployment = stack["deployment"]
+    gone = set(urns)
+    deployment["resources"] = [
+        _without_references(each, gone)
+        for each in deployment.get("resources") or []
+        if each["urn"] not in gone
+    ]
+    return json.dumps(stack)
+
+
+def _without_references(resource: dict[str, Any], gone: set[str]) -> dict[str, Any]:
+    properties = resource.get("propertyDependencies") or {}
+    found = {
+        **resource,
+        "dependencies": [urn for urn in resource.get("dependencies") or () if urn not in gone],
+        "propertyDependencies": {
+            key: [urn for urn in urns or () if urn not in gone] for key, urns in properties.items()
+        },
+    }
+    return {key: value for key, value in found.items() if key != "deletedWith" or value not in gone}
 
 
 def _has_unknown_inputs(state: State) -> bool:

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ from infra.errors import GO_ON, ExitCode, Problem, TrainyardError
 
 SETTINGS = {
     **FOR_ANY_PULUMI,
+    # After a killed `up` objects belong to the field manager of that run, and have the API server's
+    # defaults: a second apply would conflict. The look at the cluster has proven that they are the stack's.
+    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
     # A copy of the state before each of some 300 writes takes a tenth of an `up`.
     "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     "PULUMI_ENABLE_STREAMING_JSON_PREVIEW": "true",
@@ -73,6 +76,11 @@ class Engine:
         project = yaml.safe_load((paths.repository / "Pulumi.yaml").read_text())
         self._project: dict[str, Any] = project
         self._backend = self._open_backend()
+
+    @property
+    def project(self) -> str:
+        """Name of the Pulumi project."""
+        return str(self._project["name"])
 
     @property
     def backend_url(self) -> str:
@@ -178,6 +186,10 @@ class Engine:
     def forget(self, stack: str) -> None:
         """Drop the stack's state, and nothing of what exists."""
         self._ask(stack, "stack", "rm", "--force", "--yes", "--preserve-config", "--stack", stack)
+
+    def disown(self, stack: str, urns: Collection[str]) -> None:
+        """Drop resources from the state: they remain, and are others' from now on."""
+        self._take_in(stack, adoption.disowned(self._export(stack), urns), ())
 
     def adopt(self, stack: str, progress: Progress) -> OperationResult:
         """Import existing resources that an `up` would create into the state; its changes are `adopt`.

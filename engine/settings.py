@@ -1,8 +1,6 @@
 """Environment variables that every `pulumi` command on our stacks needs."""
 
 FOR_ANY_PULUMI = {
-    # A certificate Secret that its controller has filled in conflicts with a second apply.
-    "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
     # While a ConfigMap is replaced, admission policies have no parameters and refuse everything.
     "PULUMI_K8S_ENABLE_CONFIGMAP_MUTABLE": "true",
     "PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER": "true",

@@ -29,7 +29,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "job": ("More of a job.", ("rerun", "search", "forward", "traces", "bundle", "queue")),
     "stack": (
         "The stack file, and what a stack needs around it.",
-        ("validate", "rehearse", "images", "import", "env", "state-bucket", "deploy-role"),
+        ("validate", "inspect", "rehearse", "images", "import", "env", "state-bucket", "deploy-role"),
     ),
     "team": ("The access and the secrets of a team.", ("login", "access", "secret")),
     "catalog": (

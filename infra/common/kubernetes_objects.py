@@ -66,9 +66,7 @@ def not_awaited(manifest: Mapping[str, Any]) -> dict[str, Any]:
     It considers a Service ready 10 s after its endpoints last changed (`pkg/await/service.go`). To know that
     a Service serves, wait for its pods or for `ServingWebhooks`.
     """
-    metadata = manifest["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), "pulumi.com/skipAwait": "true"}
-    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+    return _annotated(manifest, {"pulumi.com/skipAwait": "true"})
 
 
 _CLUSTER: ContextVar[str] = ContextVar("cluster", default="")
@@ -102,10 +100,13 @@ def owner() -> str:
     return "/".join(filter(None, parts))
 
 
-def _marked(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Give an object the mark of its stack."""
+FORCE = {"pulumi.com/patchForce": "true"}
+"""Annotation by which the provider takes fields over that another field manager owns."""
+
+
+def _annotated(manifest: Mapping[str, Any], more: Mapping[str, str]) -> dict[str, Any]:
     metadata = manifest["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), OWNER_ANNOTATION: owner()}
+    annotations = {**(metadata.get("annotations") or {}), **more}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
@@ -147,7 +148,10 @@ class KubernetesObject(pulumi.CustomResource):
         """Declare it; `cluster` distinguishes objects of the same name where a stack has several clusters."""
         if manifest["kind"] == "Secret":
             # A controller fills a Secret that is declared empty; a refreshed state would replace it for that.
-            filled = [] if manifest.keys() & {"data", "stringData"} else ["data"]
+            is_filled = not manifest.keys() & {"data", "stringData"}
+            filled = ["data"] if is_filled else []
+            if is_filled:  # and its fields are the controller's, with which a second apply conflicts
+                manifest = _annotated(manifest, FORCE)
             secret = pulumi.ResourceOptions(
                 additional_secret_outputs=["data", "stringData"], ignore_changes=filled
             )
@@ -155,7 +159,7 @@ class KubernetesObject(pulumi.CustomResource):
         token = type_token(manifest["apiVersion"], manifest["kind"])
         name = logical_name(manifest)
         name, opts = _named(f"{cluster}/{name}" if cluster else name, opts)
-        super().__init__(token, name, _marked(manifest), opts)
+        super().__init__(token, name, _annotated(manifest, {OWNER_ANNOTATION: owner()}), opts)
 
 
 class ExistingObject(pulumi.CustomResource):
@@ -176,8 +180,7 @@ class NodeLabels(pulumi.CustomResource):
 
     def __init__(self, node: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions) -> None:
         # The stack takes over labels that were set by hand.
-        force = {"pulumi.com/patchForce": "true"}
-        metadata = {"name": node, "labels": dict(labels), "annotations": force}
+        metadata = {"name": node, "labels": dict(labels), "annotations": FORCE}
         inputs = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
         name, opts = _named(node, opts)
         super().__init__("kubernetes:core/v1:NodePatch", name, inputs, opts)
@@ -189,8 +192,7 @@ class ServiceAccountAnnotations(pulumi.CustomResource):
     def __init__(
         self, namespace: str, annotations: Mapping[str, pulumi.Input[str]], opts: pulumi.ResourceOptions
     ) -> None:
-        force = {"pulumi.com/patchForce": "true"}
-        metadata = {"name": "default", "namespace": namespace, "annotations": {**force, **annotations}}
+        metadata = {"name": "default", "namespace": namespace, "annotations": {**FORCE, **annotations}}
         inputs = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
         name, opts = _named(f"{namespace}/default", opts)
         super().__init__("kubernetes:core/v1:ServiceAccountPatch", name, inputs, opts)

@@ -20,6 +20,8 @@ class DeclaredResource:
     type: str
     name: str
     inputs: Mapping[str, Any]
+    urn: str = ""
+    """URN, whose type begins with those of its parents."""
 
     @property
     def kind(self) -> str:

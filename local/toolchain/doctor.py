@@ -94,29 +94,42 @@ def diagnose(
     names: Iterable[str] | None = None,
     checks: Iterable[Callable[[], Iterable[Problem]]] = (),
     findings: Iterable[DoctorFinding] = (),
+    *,
+    runs_nodes: bool = True,
 ) -> Diagnosis:
     """Look at the host and at the artifacts behind `names` (all of them, if none are given).
 
     `checks` and `findings` are those of others, such as the cluster's for what an earlier run left behind.
+    `runs_nodes`: whether the cluster's nodes run on this host, which only Linux can, as root.
     """
     others = (from_problem("cluster", problem) for check in checks for problem in check())
-    return Diagnosis((*_host(toolchain), *_artifacts(toolchain, names), *findings, *others))
+    nodes = _nodes() if runs_nodes else ()
+    return Diagnosis((*_host(toolchain), *nodes, *_artifacts(toolchain, names), *findings, *others))
 
 
 def _host(toolchain: Toolchain) -> Iterator[DoctorFinding]:
-    release = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
-    yield DoctorFinding(
-        "host", "system", DoctorStatus.OK, f"{release}, Linux {platform.release()}, {os.cpu_count()} cores"
-    )
+    yield DoctorFinding("host", "system", DoctorStatus.OK, f"{_system()}, {os.cpu_count()} cores")
+    for folder in (toolchain.paths.cache, toolchain.paths.state):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        free_gib = shutil.disk_usage(there).free / 2**30
+        yield DoctorFinding("host", str(folder), DoctorStatus.OK, f"{free_gib:.0f} GiB free")
+
+
+def _system() -> str:
+    try:
+        release = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
+    except OSError:  # no Linux, or one without the file
+        return platform.platform(aliased=True, terse=True)
+    return f"{release}, Linux {platform.release()}"
+
+
+def _nodes() -> Iterator[DoctorFinding]:
+    """What only the nodes of an embedded cluster need."""
     yield _user()
     yield _capabilities()
     yield _memory()
     yield _locked_memory()
     yield _cgroups()
-    for folder in (toolchain.paths.cache, toolchain.paths.state):
-        there = next(path for path in (folder, *folder.parents) if path.exists())
-        free_gib = shutil.disk_usage(there).free / 2**30
-        yield DoctorFinding("host", str(folder), DoctorStatus.OK, f"{free_gib:.0f} GiB free")
     if os.geteuid() == 0:
         for name, trial in _TRIALS.items():
             yield _trial(name, trial)

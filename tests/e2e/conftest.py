@@ -34,7 +34,7 @@ ORDER = (
     "test_context",
     "test_jobs_by_context",
     "test_targets",
-    "test_context_down",
+    "test_clusters_of_others",
     "test_fleet",
 )
 """Modules, ordered so that one cluster runs at a time: `test_recovery` takes the first down."""

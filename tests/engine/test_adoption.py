@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from engine.adoption import adopted
+from engine.adoption import adopted, disowned
 from engine.provider.values import UNKNOWN_MARKS
 from engine.recovery import Found, Unfinished
 
@@ -46,3 +46,21 @@ def test_values_that_remain_unknown_do_not_prevent_the_adoption() -> None:
     assert found == [protected["urn"]]
     (_, entry) = json.loads(state)["deployment"]["resources"]
     assert entry["protect"] and entry["inputs"] == {}
+
+
+def test_resources_that_are_disowned_leave_no_trace_in_the_state() -> None:
+    kept = {
+        "urn": "queue",
+        "dependencies": ["kueue", "flavor"],
+        "propertyDependencies": {"spec": ["kueue"], "name": None},
+        "deletedWith": "kueue",
+    }
+    exported = json.dumps({"version": 3, "deployment": {"resources": [{"urn": "kueue"}, kept]}})
+    assert json.loads(disowned(exported, ["kueue"])) == {
+        "version": 3,
+        "deployment": {
+            "resources": [
+                {"urn": "queue", "dependencies": ["flavor"], "propertyDependencies": {"spec": [], "name": []}}
+            ]
+        },
+    }

@@ -14,6 +14,7 @@ from infra.clients.kubernetes.api import Kind, Query, path_of
 from infra.common import names
 from infra.errors import InputError, Problem
 from trainyard.jobs.key import CLUSTER_QUEUES, FLAVORS, JOB_SET_NAME, WORKLOADS, JobKey
+from trainyard.jobs.served import check_served
 from trainyard.jobs.state import Jobs
 from trainyard.jobs.workloads import workload_of
 from trainyard.stack.session import Session
@@ -62,7 +63,11 @@ class MemberCluster:
         return self.namespaces[0]
 
     def objects(self, kind: Kind, namespace: str) -> list[Object]:
-        """Return all objects of a kind; none where the user may not list them, or the cluster has no such."""
+        """Return all objects of a kind; none where the user may not list them, or the cluster has no such.
+
+        Raises:
+            TrainyardError: the cluster serves the kind in other versions only.
+        """
         return self._visible(path_of(kind, namespace))
 
     def cluster_queues(self) -> dict[str, Object]:
@@ -98,7 +103,13 @@ class MemberCluster:
         return self._visible(f"/api/v1/namespaces/{namespace}/events")
 
     def _visible(self, path: str, query: Query = MappingProxyType({})) -> list[Object]:
-        return self.api.items(path, query, empty_on=_INVISIBLE)
+        try:
+            return self.api.items(path, query, empty_on={HTTPStatus.FORBIDDEN})
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            check_served(self.api, path)
+            return []
 
     def workload(self, key: JobKey) -> Object | None:
         """Return the queue's record of a job; None where the queue has none."""

@@ -25,6 +25,7 @@ from trainyard.jobs.flavors import FlavorLimits, node_labels
 from trainyard.jobs.key import LOCAL_QUEUES, WORKLOADS
 from trainyard.jobs.listing import brief
 from trainyard.jobs.pools import Pool, max_accelerators, pools_of, usage
+from trainyard.jobs.served import check_served
 from trainyard.jobs.state import waiting_message, waiting_reason
 from trainyard.jobs.workloads import owner
 from trainyard.stack.session import Session
@@ -91,6 +92,7 @@ def show_queue(session: Session, form: Form, *, verbose: bool = False) -> None:
     for each in found:
         _print(session.console, each, verbose=verbose)
     if not found:
+        check_served(session.api, path_of(LOCAL_QUEUES), needed=True)
         session.console.print("no local queue is in these namespaces")
 
 

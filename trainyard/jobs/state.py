@@ -19,6 +19,7 @@ from infra.errors import ExitCode, Problem, TrainyardError
 from trainyard.jobs.key import JOB_SET_NAME, TRAIN_JOBS, WORKLOADS, JobKey
 from trainyard.jobs.messages import in_our_words
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
+from trainyard.jobs.served import check_served
 from trainyard.jobs.workloads import workload_of
 
 _NO_SHELL = (
@@ -99,9 +100,13 @@ class Jobs:
         Members of a team may list their namespace's only: of `namespaces`, those that they may list are read.
         """
         hidden = {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
+        everywhere = path_of(TRAIN_JOBS)
         try:
-            found = self._api.items(path_of(TRAIN_JOBS), empty_on={HTTPStatus.NOT_FOUND})
+            found = self._api.items(everywhere)
         except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                check_served(self._api, everywhere)
+                return []
             if error.status != HTTPStatus.FORBIDDEN or not namespaces:
                 raise
             paths = [path_of(TRAIN_JOBS, namespace) for namespace in namespaces]

@@ -38,6 +38,8 @@ def _change(session: Session, *, refresh: bool) -> None:
     session.engine.recover(session.stack_name)  # a killed engine may still be creating the cluster
     is_first = session.engine.is_empty(session.stack_name)
     is_incomplete = _settle(session, is_first=is_first)
+    if session.is_of_others:
+        _hand_over(session)
     if not session.is_embedded:  # the policies evaluate each object before its creation
         _preview(session)
     try:
@@ -121,13 +123,36 @@ def show_preview(session: Session) -> None:
     prepare_engine(session)
     with planned_by_one(session.paths, stack.name):
         _preview(session)
+        if session.is_of_others:
+            _hand_over(session, now=False)
 
 
 def _preview(session: Session) -> None:
+    if session.is_of_others:  # first: a preview would stop at the first object that others have
+        from trainyard.stack.cluster.findings import check_cluster
+        from trainyard.stack.preview import announced, prepared
+
+        check_cluster(session, announced(session, prepared(session)))
     result = session.engine.preview(
         session.stack_name, session.progress, policy_packs=[session.paths.policies]
     )
     _report(session, result)
+
+
+def _hand_over(session: Session, *, now: bool = True) -> None:
+    """Leave operators that are `existing` from now on where they are: the program no longer has them."""
+    from trainyard.stack.cluster.hand_over import handed_over  # imports the platform
+
+    if session.engine.is_empty(session.stack_name):
+        return
+    for key, urns in handed_over(session.stack, session.engine.resources(session.stack_name)):
+        objects = f"{key}: existing: its {len(urns)} objects"
+        if now:
+            session.engine.disown(session.stack_name, urns)
+            text = f"{objects} stay in the cluster, and are its owner's from now on"
+        else:
+            text = f"{objects} are not deleted as the plan says: `up` leaves them to their owner"
+        session.console.print(text, highlight=False, soft_wrap=True)
 
 
 def _report(session: Session, result: OperationResult) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.markup import escape
 
 from infra.errors import ExitCode, HostError, Problem
-from local.toolchain.doctor import DoctorFinding, DoctorStatus, diagnose, from_problem
+from local.toolchain.doctor import Diagnosis, DoctorFinding, DoctorStatus, diagnose, from_problem
 from trainyard.stack.change import wanted_artifacts
 from trainyard.stack.session import Session
 
@@ -15,12 +15,17 @@ from trainyard.stack.session import Session
 def examine(session: Session) -> int:
     """Print existing and missing dependencies, and the steps of `up`; return the exit code."""
     diagnosis = diagnose(
-        session.toolchain, wanted_artifacts(session), [lambda: _remains(session)], _packages(session)
+        session.toolchain,
+        wanted_artifacts(session),
+        [lambda: _remains(session)],
+        _packages(session),
+        runs_nodes=session.is_embedded,
     )
     diagnosis.render(session.console)
+    code = diagnosis.exit_code or _examine_account(session) or _examine_cluster(session, diagnosis)
     unable = "`trainyard up` cannot start yet."
-    session.console.print(unable if diagnosis.exit_code else "[green]`trainyard up` can start.[/]")
-    return diagnosis.exit_code or _examine_account(session)
+    session.console.print(unable if code else "[green]`trainyard up` can start.[/]")
+    return code
 
 
 def _packages(session: Session) -> Iterator[DoctorFinding]:
@@ -49,6 +54,29 @@ def _examine_account(session: Session) -> int:
         session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
     if not found.problems:
         session.console.print(f"[green]ok[/]  {session.target.kind}: {found.checked}", highlight=False)
+    return ExitCode.HOST if found.problems else ExitCode.OK
+
+
+def _examine_cluster(session: Session, diagnosis: Diagnosis) -> int:
+    """Ask a cluster that exists whether the stack can come there; names of objects need the charts."""
+    if not session.is_of_others:
+        return ExitCode.OK
+    from trainyard.stack.cluster.findings import examine, mark_of
+    from trainyard.stack.preview import announced, prepared
+
+    has_charts = all(each.state is DoctorStatus.OK for each in diagnosis.findings)
+    objects = announced(session, prepared(session)) if has_charts else []
+    found = examine(session.api, session.stack, mark_of(session), objects)
+    for problem in found.problems:
+        session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
+    if found.note:
+        session.console.print(f"[yellow]note[/]  {escape(found.note)}", highlight=False)
+    if not has_charts:
+        later = "names of its objects: asked by `trainyard preview`, which gets the charts first"
+        session.console.print(f"[yellow]not checked[/]  {later}", highlight=False)
+    if not found.problems:
+        nodes = f"Kubernetes {found.seen.version}, {len(found.seen.nodes)} nodes"
+        session.console.print(f"[green]ok[/]  the cluster: {nodes}", highlight=False)
     return ExitCode.HOST if found.problems else ExitCode.OK
 
 

@@ -47,6 +47,27 @@ def declared(stack: Stack, artifacts: Artifacts) -> list[DeclaredResource]:
     return recorder.declared
 
 
+def announced(session: Session, artifacts: Artifacts) -> list[Mapping[str, Any]]:
+    """Return what an `up` would create, in the form of the engine's events, without an engine.
+
+    Resources that the state has are left out.
+    """
+    engine, name = session.engine, session.stack_name
+    there = engine.exists(name) and not engine.is_empty(name)
+    known = {_identity(each["urn"]) for each in engine.resources(name)} if there else set()
+    return [
+        {"type": each.type, "urn": each.urn, "inputs": each.inputs}
+        for each in declared(session.stack, artifacts)
+        if _identity(each.urn) not in known
+    ]
+
+
+def _identity(urn: str) -> tuple[str, str]:
+    """Return type and name; a state has the types of all parents, the mock engine those of one."""
+    *_, types, name = urn.split("::", 3)
+    return "$".join(types.split("$")[-2:]), name
+
+
 class _Unknown(Mocks):
     """Only a resource's declared inputs are known, as at a first preview."""
 
@@ -65,6 +86,6 @@ class _Recorder(MockMonitor):
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802, ANN401 -- the protocol's name, untyped
         properties: Mapping[str, Any] = rpc.deserialize_properties(request.object)
-        self.declared.append(DeclaredResource(request.type, request.name, properties))
         answer: Any = super().RegisterResource(request)  # type: ignore[no-untyped-call]
+        self.declared.append(DeclaredResource(request.type, request.name, properties, answer.urn))
         return answer

@@ -169,6 +169,13 @@ class Session:
         return self.has_file and not self.is_fleet and self.stack.target.on_host is not None
 
     @property
+    def is_of_others(self) -> bool:
+        """Whether the stack names a cluster that exists, by a context of the user's kubeconfig."""
+        from infra.stackfile.target import ContextCluster
+
+        return isinstance(getattr(self.stack.target, "cluster", None), ContextCluster)
+
+    @property
     def is_on_host(self) -> bool:
         """Whether the cluster that is asked is this host's: its kubeconfig and volumes are files here."""
         return not self.context and self.is_embedded

@@ -18,7 +18,7 @@ from infra.common.kubernetes_objects import KubernetesObject
 from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
 from infra.stackfile.offer import offer_of
-from infra.stackfile.queue import FlavorSpec, QueueSpec, TeamSpec
+from infra.stackfile.queue import DEFAULT_LOCAL_QUEUE, FlavorSpec, QueueSpec, TeamSpec
 from infra.stackfile.stack import Stack
 from infra.targets.base import ClusterSettings, PoolSettings
 
@@ -28,6 +28,10 @@ _PODS, _ENOUGH_PODS = "pods", "100k"
 """Resource of pods in a queue, with a quota that is never reached. Kueue counts every job's pods by itself
 (`corev1.ResourcePods`), so a job without accelerators gets a flavor too, without which it would not be
 scheduled. Pods are limited by kubelets, and by the quota of the team's namespace."""
+_ENOUGH_OF_NODES = {"cpu": "1M", "memory": "1Ei", "ephemeral-storage": "1Ei"}
+"""Quotas that are never reached, for a Kueue of others, which may count what jobs take of nodes: it admits no
+job that requests a resource without quota (flavorassigner.go). Ours does not count them."""
+_ENOUGH_DEVICES = "1M"
 
 _MOVED = pulumi.ResourceOptions(replace_on_changes=["spec.clusterQueue"], delete_before_replace=True)
 """Options that replace a local queue when its immutable `clusterQueue` changes; pending jobs find it again
@@ -68,7 +72,7 @@ class Queues(Layer):
         self.ready: list[pulumi.Resource] = list(queues.values())
         for team in stack.teams:
             namespace = namespaces.by_name[names.team_namespace(team.name)]
-            for name, queue in team.local_queues.items():
+            for name, queue in _local_queues(team, stack).items():
                 made = self.add(_local_queue(team, name, queue), [namespace, queues[queue]], _MOVED)
                 self.ready.append(made)
         for name, value in stack.priorities.items():
@@ -84,6 +88,15 @@ class Queues(Layer):
         resources = sorted({pool.accelerator_resource for pool in queued})
         config = self.add(_provisioning(context.settings, resources), kueue)
         return [self.add(_admission_check(), [config])]
+
+
+def _local_queues(team: TeamSpec, stack: Stack) -> dict[str, str]:
+    """Return a team's local queues; a Kueue of others may queue Deployments and pods by one named `default`,
+    and so the pod that receives the team's code (deployment_webhook.go).
+    """
+    if not _is_of_others(stack):
+        return dict(team.local_queues)
+    return {name: queue for name, queue in team.local_queues.items() if name != DEFAULT_LOCAL_QUEUE}
 
 
 def _topology_of(pool: PoolSettings) -> str:
@@ -193,19 +206,31 @@ def _resource_group(queue: QueueSpec, context: PlatformContext) -> dict[str, Any
     accelerators = sorted({resource[flavor.pool] for flavor in queue.flavors})
     quotas: dict[str, dict[str, dict[str, str]]] = {pool.name: {} for pool in context.cpu_pools}
     quotas |= {flavor.pool: {resource[flavor.pool]: _quota(flavor)} for flavor in queue.flavors}
+    enough = {_PODS: _ENOUGH_PODS, **(_enough_beside(context) if _is_of_others(context.stack) else {})}
+    unlimited = [{"name": name, "nominalQuota": quota} for name, quota in enough.items()]
     return {
-        "coveredResources": [*accelerators, _PODS],
+        "coveredResources": [*accelerators, *enough],
         "flavors": [
             {
                 "name": pool,
                 "resources": [
                     *({"name": name, **given.get(name, {"nominalQuota": "0"})} for name in accelerators),
-                    {"name": _PODS, "nominalQuota": _ENOUGH_PODS},
+                    *unlimited,
                 ],
             }
             for pool, given in quotas.items()
         ],
     }
+
+
+def _is_of_others(stack: Stack) -> bool:
+    return stack.operators.kueue == "existing"
+
+
+def _enough_beside(context: PlatformContext) -> dict[str, str]:
+    """Return the resources of nodes and fabrics that jobs request beside accelerators, each with enough."""
+    devices = {name for fabric in context.fabrics for name in catalog.fabric(fabric).pod_resources}
+    return {**_ENOUGH_OF_NODES, **dict.fromkeys(sorted(devices - _ENOUGH_OF_NODES.keys()), _ENOUGH_DEVICES)}
 
 
 def _quota(flavor: FlavorSpec) -> dict[str, str]:

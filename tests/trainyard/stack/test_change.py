@@ -74,6 +74,7 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
         is_fleet=False,
         is_embedded=is_embedded,
         is_searchable=False,
+        is_of_others=False,
         cluster_exists=False,
         check_host=lambda: None,
     )

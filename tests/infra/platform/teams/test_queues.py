@@ -1,11 +1,13 @@
 """Kueue's ClusterQueues: flavors by pool, weights and borrowing in a cohort, jobs without accelerators."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from infra.stackfile import Stack
 from infra.stackfile.stack_file import parse
 from tests.infra.plan import Plan, plan
 
@@ -59,3 +61,23 @@ def test_the_local_queues_of_a_team_that_moves_to_another_queue_are_replaced(loc
     made = [each for each in local_plan.resources if each.type.endswith(":LocalQueue")]
     assert made
     assert {each.replaced_on for each in made} == {("spec.clusterQueue",)}
+
+
+def test_a_kueue_of_others_finds_quota_for_all_that_pods_request_and_queues_no_pods_of_ours(
+    local: Stack, rendered: Path
+) -> None:
+    """Its own configuration counts CPU and memory, and queues Deployments where a queue is `default`."""
+    existing = local.model_copy(
+        update={"operators": local.operators.model_copy(update={"kueue": "existing"})}
+    )
+    found = plan(existing, rendered)
+    requested = {
+        name
+        for runtime in found.named("ClusterTrainingRuntime").values()
+        for requests in re.findall(r"'requests': \{([^}]*)\}", str(runtime))
+        for name in re.findall(r"'([^']+)':", requests)
+    }
+    assert {"cpu", "memory"} <= requested <= set(flavors(found, "gpu")["spot"])
+    queues = {name.rpartition("/")[2] for name in found.named("LocalQueue")}
+    assert queues
+    assert "default" not in queues

@@ -10,6 +10,8 @@ from tests.infra.golden import assert_golden
 from tests.infra.kubeconfigs import TOKEN
 from tests.infra.plan import Plan, plan
 from tests.infra.shown import blocks_of
+from trainyard.stack.cluster import operators
+from trainyard.stack.cluster.names_taken import planned
 
 
 def test_the_plan_is_the_golden_one(onprem_plan: Plan) -> None:
@@ -43,3 +45,19 @@ def test_no_credential_of_the_users_kubeconfig_is_in_the_plan(onprem_plan: Plan)
     assert "cluster.invalid" in texts and TOKEN not in texts
     # A changed kubeconfig replaces no provider, and so no object.
     assert provider.inputs["clusterIdentifier"] == "datacenter"
+
+
+def test_the_look_at_a_cluster_knows_the_programs_layers_namespaces_and_objects(
+    onprem: Stack, onprem_plan: Plan
+) -> None:
+    resources = onprem_plan.resources
+    layers = {each.type.rpartition(":")[2] for each in resources}
+    namespaces = {each.name for each in resources if each.type == "kubernetes:core/v1:Namespace"}
+    used = [each for each in operators.OPERATOR_APIS if operators.mode_of(onprem, each.key)]
+    assert len(used) >= 6
+    assert {each.layer for each in used} <= layers
+    assert {each.namespace for each in used} <= namespaces
+    states = [{"type": each.type, "urn": each.urn, "inputs": each.inputs} for each in resources]
+    objects = list(planned(states))
+    assert len(objects) > 150
+    assert {"Kueue", "GpuOperator", "Queues"} <= {each.layer for each in objects}

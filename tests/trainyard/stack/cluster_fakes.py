@@ -1,0 +1,151 @@
+"""A fake API server of a cluster that others have furnished: it lists and returns objects, and refuses to
+change anything.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+
+from infra.clients.kubernetes import ApiServer
+from tests.servers import QuietHandler, kubeconfig_of, serving
+
+Object = dict[str, Any]
+_SERVED = {
+    "v1": [
+        ("ConfigMap", "configmaps", True),
+        ("Namespace", "namespaces", False),
+        ("Secret", "secrets", True),
+        ("Node", "nodes", False),
+    ],
+    "apps/v1": [("Deployment", "deployments", True)],
+    "storage.k8s.io/v1": [("StorageClass", "storageclasses", False)],
+    "rbac.authorization.k8s.io/v1": [("ClusterRole", "clusterroles", False)],
+    "scheduling.k8s.io/v1": [("PriorityClass", "priorityclasses", False)],
+    "apiextensions.k8s.io/v1": [("CustomResourceDefinition", "customresourcedefinitions", False)],
+}
+"""apiVersion → kinds that every cluster serves, of those that the tests need."""
+
+
+def thing(api_version: str, kind: str, name: str, namespace: str = "", **more: Any) -> Object:
+    """Return an object; `labels` and `annotations` become those of its metadata."""
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    metadata |= {key: more.pop(key) for key in ("labels", "annotations") if key in more}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **more}
+
+
+def definition(name: str, versions: Sequence[str], *paths: str, **metadata: Any) -> Object:
+    """Return a definition that serves these versions, with these dotted paths in its schemas."""
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
+    for path in paths:
+        at = schema
+        for part in path.split("."):
+            at = at["properties"].setdefault(part, {"type": "object", "properties": {}})
+    served = [{"name": each, "served": True, "schema": {"openAPIV3Schema": schema}} for each in versions]
+    plural, _, group = name.partition(".")
+    spec = {"group": group, "names": {"plural": plural}, "versions": served}
+    return thing("apiextensions.k8s.io/v1", "CustomResourceDefinition", name, spec=spec, **metadata)
+
+
+def deployment(name: str, namespace: str, image: str, account: str = "default") -> Object:
+    pod = {"serviceAccountName": account, "containers": [{"name": "manager", "image": image}]}
+    return thing("apps/v1", "Deployment", name, namespace, spec={"template": {"spec": pod}})
+
+
+def node(name: str, *, gpus: int = 0, kubelet: str = "v1.35.4", system: str = "Ubuntu 24.04") -> Object:
+    status = {
+        "allocatable": {"nvidia.com/gpu": str(gpus)} if gpus else {},
+        "nodeInfo": {"kubeletVersion": kubelet, "osImage": system},
+    }
+    return thing("v1", "Node", name, status=status)
+
+
+@contextmanager
+def furnished(
+    *objects: Object, version: str = "v1.35.4", groups: Mapping[str, Sequence[Any]] | None = None
+) -> Iterator[ApiServer]:
+    """Serve a cluster with these objects; `groups`: apiVersion → further kinds that it serves."""
+    served: dict[str, list[Any]] = {key: list(kinds) for key, kinds in {**_SERVED, **(groups or {})}.items()}
+    plurals = {(version, kind): plural for version, kinds in served.items() for kind, plural, _ in kinds}
+
+    class Cluster(QuietHandler):
+        requests: ClassVar[list[str]] = []
+
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            if url.path == "/version":
+                self.respond(200, {"gitVersion": version})
+            elif url.path in ("/api", "/apis"):
+                self.respond(200, _discovery(served, core=url.path == "/api"))
+            else:
+                self._respond_with_objects(url.path, parse_qs(url.query))
+
+        def _respond_with_objects(self, path: str, query: Mapping[str, list[str]]) -> None:
+            wanted = dict(part.split("=") for part in query.get("labelSelector", [""])[0].split(",") if part)
+            listed = [
+                each
+                for each in objects
+                if path in _collections(each, plurals)
+                and wanted.items() <= (each["metadata"].get("labels") or {}).items()
+            ]
+            found = [each for each in objects if path == f"{_collection(each, plurals)}/{_name(each)}"]
+            is_list = path.rpartition("/")[2] in plurals.values()
+            if found:
+                self.respond(200, found[0])
+            elif is_list:
+                self.respond(200, {"items": listed})
+            else:
+                self.respond(404, {"message": "not found"})
+
+        def do_POST(self) -> None:
+            self._refuse()
+
+        do_PATCH = do_PUT = do_DELETE = do_POST
+
+        def _refuse(self) -> None:
+            self.respond(403, {"message": "a look changes nothing"})
+
+    with serving(Cluster) as listening:
+        yield ApiServer.of(yaml.safe_dump(kubeconfig_of(f"http://127.0.0.1:{listening.server_port}")))
+
+
+def _name(each: Object) -> str:
+    return str(each["metadata"]["name"])
+
+
+def _collection(each: Object, plurals: Mapping[tuple[str, str], str]) -> str:
+    version = each["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = each["metadata"].get("namespace")
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{within}/{plurals[version, each['kind']]}"
+
+
+def _collections(each: Object, plurals: Mapping[tuple[str, str], str]) -> set[str]:
+    """Paths at which it is listed: its namespace's, and that of all namespaces."""
+    own = _collection(each, plurals)
+    head, _, tail = own.partition("/namespaces/")
+    return {own, f"{head}/{tail.split('/')[-1]}"} if tail and "/" in tail else {own}
+
+
+def _discovery(served: Mapping[str, Sequence[Any]], *, core: bool) -> Object:
+    """The answer in the form of apidiscovery.k8s.io/v2."""
+    items = []
+    for api_version, kinds in served.items():
+        group, _, version = api_version.rpartition("/")
+        if core == bool(group):
+            continue
+        resources = [
+            {
+                "resource": plural,
+                "responseKind": {"kind": kind},
+                "scope": "Namespaced" if namespaced else "Cluster",
+            }
+            for kind, plural, namespaced in kinds
+        ]
+        items.append(
+            {"metadata": {"name": group}, "versions": [{"version": version, "resources": resources}]}
+        )
+    return {"kind": "APIGroupDiscoveryList", "items": items}

@@ -1,0 +1,99 @@
+"""Compares a cluster's version, distribution and nodes with the stack file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infra.clients.kubernetes import Object
+from infra.errors import Problem
+from infra.stackfile import Stack
+from infra.stackfile.target import supported_minors
+from trainyard.stack.cluster.operators import mode_of
+from trainyard.stack.cluster.seen import ClusterSeen
+
+_PATHS = {"k3s": "k3s", "rke2": "rke2", "k0s": "k0s"}
+"""Mark in the version → distribution whose containerd is configured in another place."""
+
+
+def version_fits(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+    """The API server's version is that of the file, and one that this release was tested with."""
+    tested = supported_minors(stack.target.kind)
+    said = stack.target.kubernetes_minor
+    if _number(seen.minor) < _number(tested[0]):
+        yield Problem(
+            "the cluster's version",
+            f"Kubernetes {seen.version}",
+            f"{tested[0]} or newer",
+            "upgrade the cluster: tenancy needs ValidatingAdmissionPolicy (1.30), fabrics"
+            " resource.k8s.io/v1 (1.34)",
+        )
+    elif seen.minor in tested and seen.minor != said:
+        got = f"{said}, and the cluster runs {seen.version}"
+        fix = f'write `kubernetes_version: "{seen.minor}"`'
+        yield Problem("target.kubernetes_version", got, f"what runs: {seen.minor}", fix)
+
+
+def untested_version(stack: Stack, seen: ClusterSeen) -> str:
+    """A sentence about an API server that is newer than all that were tested; empty for another."""
+    tested = supported_minors(stack.target.kind)
+    if _number(seen.minor) <= _number(tested[-1]):
+        return ""
+    return f"the cluster runs {seen.version}; this release was tested with {', '.join(tested)}"
+
+
+def _number(minor: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in minor.split(".") if part.isdecimal())
+
+
+def distribution_fits(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+    """OpenShift is refused; others need settings of the GPU Operator that only its owner can make."""
+    if any(version.startswith("security.openshift.io/") for version, _ in seen.kinds):
+        yield Problem(
+            "the cluster",
+            "OpenShift (it serves security.openshift.io)",
+            "a cluster without SecurityContextConstraints: these refuse the fixed user 1000 of jobs and the"
+            " volumes' Job, and its DNS answers at port 5353, which team namespaces may not reach",
+            "use another cluster: this release does not support OpenShift",
+        )
+    for node in seen.nodes if mode_of(stack, "target.gpu_operator") == "install" else ():
+        info = (node.get("status") or {}).get("nodeInfo") or {}
+        marks = f"{info.get('kubeletVersion', '')} {info.get('osImage', '')}".lower()
+        special = next((name for mark, name in _PATHS.items() if mark in marks), "")
+        if special or "talos" in marks:
+            yield _special(special or "Talos")
+            return
+
+
+def _special(distribution: str) -> Problem:
+    reason = (
+        "its nodes cannot compile a driver: NVIDIA comes as a system extension"
+        if distribution == "Talos"
+        else "its containerd is configured in another place (`toolkit.env` of the operator's chart)"
+    )
+    fix = "install the GPU Operator with that setting, and write `target.gpu_operator: existing`"
+    return Problem("target.gpu_operator", f"install, on {distribution}", f"existing: {reason}", fix)
+
+
+def nodes_fit(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+    """Nodes that the file names exist, and have the accelerators of their pool once a plugin serves them."""
+    nodes = {node["metadata"]["name"]: node for node in seen.nodes}
+    counts = {pool.name: pool.accelerator.count for pool in stack.pools if pool.accelerator}
+    for index, leaf in enumerate(getattr(stack.target, "leaves", None) or ()):
+        for pool, members in leaf.nodes.items():
+            path = f"target.leaves[{index}].nodes.{pool}"
+            if missing := [name for name in members if name not in nodes]:
+                known = ", ".join(sorted(nodes)[:8]) + (", …" if len(nodes) > 8 else "")
+                got = f"{', '.join(missing)}: no such node"
+                yield Problem(path, got, f"nodes of the cluster: {known}", "see `kubectl get nodes`")
+            for name in members:
+                has = _accelerators(nodes[name]) if name in nodes else 0
+                if has and pool in counts and has != counts[pool]:
+                    got = f"node {name} offers {has} accelerators"
+                    fix = "correct the pool's accelerator, or look for broken or shared (MIG) devices"
+                    yield Problem(path, got, f"{counts[pool]} per node, as in pool {pool}", fix)
+
+
+def _accelerators(node: Object) -> int:
+    """Accelerators that a node's device plugin offers; 0 while none runs."""
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    return max((int(allocatable.get(name, 0)) for name in ("nvidia.com/gpu", "amd.com/gpu")), default=0)
