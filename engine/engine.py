@@ -183,6 +183,10 @@ class Engine:
         if self.exists(stack) and self._backend.has_pending_operations(stack):
             self._take_in(stack, *recovery.settled(self._export(stack), self._find))
 
+    def unprotect(self, stack: str, urn: str) -> None:
+        """Let the engine replace or delete a resource once; the program's next `up` protects it again."""
+        self._ask(stack, "state", "unprotect", urn, "--yes", "--stack", stack)
+
     def forget(self, stack: str) -> None:
         """Drop the stack's state, and nothing of what exists."""
         self._ask(stack, "stack", "rm", "--force", "--yes", "--preserve-config", "--stack", stack)

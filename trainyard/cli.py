@@ -29,7 +29,17 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "job": ("More of a job.", ("rerun", "search", "forward", "traces", "bundle", "queue")),
     "stack": (
         "The stack file, and what a stack needs around it.",
-        ("validate", "inspect", "rehearse", "images", "import", "env", "state-bucket", "deploy-role"),
+        (
+            "validate",
+            "inspect",
+            "rehearse",
+            "images",
+            "import",
+            "env",
+            "state-bucket",
+            "deploy-role",
+            "unprotect",
+        ),
     ),
     "team": ("The access and the secrets of a team.", ("login", "access", "secret")),
     "catalog": (

@@ -100,9 +100,13 @@ def node(pool: str, index: int) -> str:
     return f"{pool}-{index}"
 
 
+CHECKPOINTS = "checkpoints/"
+"""Folder of the teams' folders, in the shared filesystem and in the object store."""
+
+
 def team_folder(team: str) -> str:
     """Folder of a team, in the shared filesystem and in the object store."""
-    return f"checkpoints/{team}"
+    return f"{CHECKPOINTS}{team}"
 
 
 def team_namespace(team: str) -> str:

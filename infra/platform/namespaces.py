@@ -20,7 +20,15 @@ EXCEPTION = "trainyard.dev/pod-security-exception"
 class Namespaces(Layer):
     """`by_name` maps each namespace to its resource."""
 
-    def __init__(self, context: PlatformContext, operators: Iterable[str], parent: pulumi.Resource) -> None:
+    def __init__(
+        self,
+        context: PlatformContext,
+        operators: Iterable[str],
+        parent: pulumi.Resource,
+        *,
+        has_data: bool = False,
+    ) -> None:
+        """`has_data`: whether claims of teams and logs are volumes of their own, which would go with them."""
         teams = {names.team_namespace(team.name): team for team in context.stack.teams}
         exceptions = {name: _exception(team, context) for name, team in teams.items()}
         levels = {
@@ -33,13 +41,15 @@ class Namespaces(Layer):
             **({names.LOGS_NAMESPACE: "privileged"} if context.stack.logs.kept else {}),
         }
         super().__init__(context, "namespaces", {"levels": levels}, parent)
+        retained = {*teams, names.LOGS_NAMESPACE} if has_data else set()
         self.by_name: dict[str, KubernetesObject] = {
             name: self.add(
                 {
                     "apiVersion": "v1",
                     "kind": "Namespace",
                     "metadata": _metadata(name, level, teams.get(name), exceptions.get(name, "")),
-                }
+                },
+                options=pulumi.ResourceOptions(retain_on_delete=True) if name in retained else None,
             )
             for name, level in levels.items()
         }

@@ -59,7 +59,8 @@ class Platform(pulumi.ComponentResource):
             stack, cluster.settings, cluster.pools, cluster.access, artifacts, renderer, residency
         )
         plans = [PLANS[name](context) for name in _installed(stack.operators)]
-        namespaces = Namespaces(context, [plan.namespace for plan in plans], self)
+        has_data = bool(cluster.outputs.shared_class)
+        namespaces = Namespaces(context, [plan.namespace for plan in plans], self, has_data=has_data)
         Admission(context, namespaces, cluster.outputs, self)
         Networks(context, namespaces, self)
         Limits(context, namespaces, cluster.outputs, self)

@@ -17,6 +17,7 @@ from infra.stackfile.finding import Check, Finding
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.target import TargetKind, TargetSpec
 from infra.targets.advice import Advice, next_step
+from infra.targets.data_types import DataType
 from infra.targets.features import Feature, undeclared
 from infra.targets.pool_types import PoolChanges
 
@@ -41,6 +42,8 @@ class Target:
     """Unsupported feature → next step for the user, in one sentence."""
     pool_types: Mapping[str, PoolChanges] = field(default_factory=dict)
     """Resource type of node pools → effect of its changes on nodes."""
+    data: Mapping[str, DataType] = field(default_factory=dict)
+    """Resource type with data → what replaces it, and what becomes of it at `down`."""
     advice: Sequence[Advice] = ()
     """Next steps after the cloud's errors, matched by the error's text."""
     packages: str = "local"

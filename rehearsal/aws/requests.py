@@ -274,8 +274,10 @@ def _encryption(inputs: Inputs) -> dict[str, Any]:
 
 def _lifecycle(inputs: Inputs) -> dict[str, Any]:
     rules = pascal(inputs["rules"])
-    for rule in rules:
+    for rule, given in zip(rules, inputs["rules"], strict=True):
         rule["ID"] = rule.pop("Id")
+        if tags := given.get("filter", {}).get("and", {}).get("tags"):
+            rule["Filter"]["And"]["Tags"] = _tags(tags)
     return {"Rules": rules}
 
 

@@ -152,7 +152,7 @@ def test_down_deletes_the_platform_and_nothing_of_others(
     with_existing: LocalStack, theirs: dict[str, Any]
 ) -> None:
     kueue = identities(with_existing, *KUEUES)
-    with_existing.trainyard("down")
+    with_existing.trainyard("down", "--yes")
     assert not {"team-research", "trainyard-storage"} & set(with_existing.names("namespaces"))
     assert not [name for name in with_existing.names("crds") if "kubeflow" in name or "jobset" in name]
     assert len(with_existing.names("nodes")) == 5

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import shutil
+import sys
 
-from infra.errors import TrainyardError
+from infra.errors import InputError, Problem, TrainyardError
 from trainyard.jobs.state import Jobs
 from trainyard.stack.session import Session, one_at_a_time, planned_by_one
 
 
-def take_down(session: Session, *, purge: bool) -> None:
+def take_down(session: Session, *, purge: bool, confirmed: bool = False) -> None:
     """Remove what `up` made. Safe to repeat, and after a crash of either.
 
-    Raises TrainyardError, before anything is stopped or deleted, where something is protected.
+    Raises:
+        InputError: something is protected, or the user did not confirm; nothing was stopped or deleted.
     """
     name = session.stack.name
+    if purge and not session.is_embedded:
+        raise InputError([_nothing_to_purge(session)])
     was_up = session.cluster_exists  # read first: a user without read permission must not take it down
     with one_at_a_time(session.paths, name), planned_by_one(session.paths, name):
         session.engine.recover(session.stack_name)
         session.engine.check_unprotected(session.stack_name)  # before jobs are cancelled for nothing
+        if not session.is_embedded:
+            _confirm(session, confirmed=confirmed)
         if was_up:
             _drain(session)
         elif not session.is_embedded and session.engine.exists(session.stack_name):
@@ -38,6 +44,26 @@ def take_down(session: Session, *, purge: bool) -> None:
         purge_command = f"trainyard down -s {session.stack_name} --purge"
         text = f"checkpoints are retained in {data} (delete them: {purge_command})"
         session.console.print(text, highlight=False, soft_wrap=True)
+
+
+def _nothing_to_purge(session: Session) -> Problem:
+    fix = "leave --purge out: `down` lists what is kept, each with the command that ends its bill"
+    got = f"kind: {session.stack.target.kind}, whose data is not on this host"
+    return Problem("--purge", got, "the embedded cluster's stack", fix)
+
+
+def _confirm(session: Session, *, confirmed: bool) -> None:
+    """Print what becomes of the data, and ask for the stack's name where data would be deleted."""
+    from trainyard.stack.data import show_fates  # imports the targets
+
+    if not show_fates(session) or confirmed:
+        return
+    allowed, fix = f"the stack's name, {session.stack_name}", "type it, or give --yes in a pipeline"
+    if not sys.stdin.isatty():
+        raise InputError([Problem("down", "no terminal to confirm on", allowed, fix)])
+    typed = input(f"type the stack's name to delete this data ({session.stack_name}): ").strip()
+    if typed != session.stack_name:
+        raise InputError([Problem("down", f"{typed!r}; nothing was deleted", allowed, fix)])
 
 
 def _drain(session: Session) -> None:

@@ -128,15 +128,21 @@ def show_preview(session: Session) -> None:
 
 
 def _preview(session: Session) -> None:
+    from trainyard.stack.data import check_data, explained
+
     if session.is_of_others:  # first: a preview would stop at the first object that others have
         from trainyard.stack.cluster.findings import check_cluster
         from trainyard.stack.preview import announced, prepared
 
         check_cluster(session, announced(session, prepared(session)))
-    result = session.engine.preview(
-        session.stack_name, session.progress, policy_packs=[session.paths.policies]
-    )
+    try:
+        result = session.engine.preview(
+            session.stack_name, session.progress, policy_packs=[session.paths.policies]
+        )
+    except TrainyardError as error:
+        raise explained(session, error) from error
     _report(session, result)
+    check_data(session, result.steps)
 
 
 def _hand_over(session: Session, *, now: bool = True) -> None:

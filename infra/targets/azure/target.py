@@ -9,6 +9,7 @@ from infra.targets.azure.stackfile.advice import ADVICE
 from infra.targets.azure.stackfile.pool_types import POOL_TYPES
 from infra.targets.azure.stackfile.target import AzureSpec
 from infra.targets.azure.stackfile.validators import CHECKS
+from infra.targets.data_types import data_types
 from infra.targets.features import Feature
 from infra.targets.target import Target
 
@@ -43,6 +44,7 @@ TARGET = Target(
         ),
     },
     pool_types=POOL_TYPES,
+    data=data_types("infra.targets.azure.stackfile"),
     advice=ADVICE,
     packages="azure",
     plugins=("azure-native",),

@@ -9,6 +9,7 @@ from infra.targets.coreweave.stackfile.advice import ADVICE
 from infra.targets.coreweave.stackfile.pool_types import POOL_TYPES
 from infra.targets.coreweave.stackfile.target import CoreweaveSpec
 from infra.targets.coreweave.stackfile.validators import CHECKS
+from infra.targets.data_types import data_types
 from infra.targets.features import Feature
 from infra.targets.target import Target
 
@@ -36,6 +37,7 @@ TARGET = Target(
         Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
     },
     pool_types=POOL_TYPES,
+    data=data_types("infra.targets.coreweave.stackfile"),
     advice=ADVICE,
     packages="coreweave",
     plugins=("coreweave",),

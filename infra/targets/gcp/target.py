@@ -5,6 +5,7 @@ and why it lacks the others.
 from __future__ import annotations
 
 from catalog.purchases import gcp
+from infra.targets.data_types import data_types
 from infra.targets.features import Feature
 from infra.targets.gcp.stackfile.advice import ADVICE
 from infra.targets.gcp.stackfile.pool_types import POOL_TYPES
@@ -40,6 +41,7 @@ TARGET = Target(
         ),
     },
     pool_types=POOL_TYPES,
+    data=data_types("infra.targets.gcp.stackfile"),
     advice=ADVICE,
     packages="gcp",
     plugins=("gcp",),

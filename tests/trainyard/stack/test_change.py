@@ -70,7 +70,7 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
         packages=SimpleNamespace(ensure=lambda _: None),
         console=SimpleNamespace(print=lambda *_, **__: None),
         engine=engine,
-        target=SimpleNamespace(pool_types={}, plugins=(), artifacts=(), programs=()),
+        target=SimpleNamespace(data={}, pool_types={}, plugins=(), artifacts=(), programs=()),
         is_fleet=False,
         is_embedded=is_embedded,
         is_searchable=False,

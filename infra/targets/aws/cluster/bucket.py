@@ -5,6 +5,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 
+from infra.common.names import CHECKPOINTS
 from infra.stackfile.storage import LifecycleSpec
 from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.policy import document
@@ -81,8 +82,9 @@ def _lifecycle(
     """No object is deleted by age only: a paused job keeps its last checkpoint at any age."""
     key, value = SUPERSEDED_TAG
     everything = aws.s3.BucketLifecycleConfigurationRuleFilterArgs(prefix="")
+    # S3 copies tags along with an object: a copy outside of the checkpoints' folder must live.
     superseded = aws.s3.BucketLifecycleConfigurationRuleFilterArgs(
-        tag=aws.s3.BucketLifecycleConfigurationRuleFilterTagArgs(key=key, value=value)
+        and_=aws.s3.BucketLifecycleConfigurationRuleFilterAndArgs(prefix=CHECKPOINTS, tags={key: value})
     )
     rules = [
         aws.s3.BucketLifecycleConfigurationRuleArgs(

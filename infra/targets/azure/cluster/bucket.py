@@ -32,6 +32,7 @@ from pulumi_azure_native.storage.blob_service_properties import BlobServicePrope
 from pulumi_azure_native.storage.management_policy import ManagementPolicy
 from pulumi_azure_native.storage.storage_account import StorageAccount
 
+from infra.common.names import CHECKPOINTS
 from infra.stackfile.storage import LifecycleSpec
 from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.scope import Scope
@@ -75,7 +76,7 @@ def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: Lifecycle
         management_policy_name="default",
         account_name=account.name,
         resource_group_name=groups.data,
-        policy=ManagementPolicySchemaArgs(rules=_rules(lifecycle)),
+        policy=ManagementPolicySchemaArgs(rules=_rules(lifecycle, name)),
         opts=scope.options(depends_on=[service], retain_on_delete=True),
     )
     return BucketIds(account.id, container(scope, deps, account, "bucket", name, depends_on=[service]).id)
@@ -143,14 +144,18 @@ def container(
     )
 
 
-def _rules(lifecycle: LifecycleSpec) -> list[ManagementPolicyRuleArgs]:
+def _rules(lifecycle: LifecycleSpec, container: str) -> list[ManagementPolicyRuleArgs]:
     """No object is deleted by age only: a paused job keeps its last checkpoint at any age.
+
+    A copy of a marked checkpoint outside of the folder of checkpoints has the mark too, and is not deleted.
 
     Blocks that are part of no blob need no rule: Azure drops them after a week.
     """
     superseded = ManagementPolicyDefinitionArgs(
         filters=ManagementPolicyFilterArgs(
-            blob_types=["blockBlob"], blob_index_match=[TagFilterArgs(name=SUPERSEDED, op="==", value="true")]
+            blob_types=["blockBlob"],
+            prefix_match=[f"{container}/{CHECKPOINTS}"],
+            blob_index_match=[TagFilterArgs(name=SUPERSEDED, op="==", value="true")],
         ),
         actions=ManagementPolicyActionArgs(
             base_blob=ManagementPolicyBaseBlobArgs(

@@ -80,7 +80,12 @@ def _lustre(scope: Scope, spec: AzureLustreSpec, deps: ClusterDeps) -> AmlFilesy
         identity=AmlFilesystemIdentityArgs(type="UserAssigned", user_assigned_identities=[identity]),
         encryption_settings=AmlFilesystemEncryptionSettingsArgs(key_encryption_key=reference),
         tags=scope.tags,
-        opts=scope.options(depends_on=[keys.private], protect=scope.spec.deletion_protection),
+        opts=scope.options(
+            depends_on=[keys.private],
+            protect=scope.spec.deletion_protection,
+            # The key's URL has its version: a rotation would replace the filesystem by an empty one.
+            ignore_changes=["encryptionSettings"],
+        ),
     )
 
 

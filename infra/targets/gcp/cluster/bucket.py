@@ -20,6 +20,7 @@ from pulumi_gcp.storage._inputs import (
 from pulumi_gcp.storage.bucket import Bucket
 from pulumi_gcp.storage.folder import Folder
 
+from infra.common.names import CHECKPOINTS
 from infra.stackfile.storage import LifecycleSpec
 from infra.targets.gcp.cluster.identity import team_folder
 from infra.targets.gcp.cluster.keys import Keys
@@ -53,7 +54,7 @@ def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str], lifec
     root = Folder(
         scope.named("checkpoints"),
         bucket=bucket.name,
-        name="checkpoints/",
+        name=CHECKPOINTS,
         opts=scope.options(retain_on_delete=True),
     )
     for team in teams:
@@ -62,8 +63,11 @@ def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str], lifec
 
 def _lifecycle(lifecycle: LifecycleSpec) -> list[BucketLifecycleRuleArgs]:
     """No object is deleted by age only: a paused job keeps its last checkpoint at any age."""
-    # The custom time is what the trainer sets on a checkpoint once a newer one is complete.
-    superseded = BucketLifecycleRuleConditionArgs(days_since_custom_time=lifecycle.superseded_days)
+    # The custom time is what the trainer sets on a checkpoint once a newer one is complete. Storage Transfer
+    # may set one on any object, so the rule is for checkpoints alone.
+    superseded = BucketLifecycleRuleConditionArgs(
+        days_since_custom_time=lifecycle.superseded_days, matches_prefixes=[CHECKPOINTS]
+    )
     unfinished = BucketLifecycleRuleConditionArgs(age=lifecycle.unfinished_days)
     rules = (("Delete", superseded), ("AbortIncompleteMultipartUpload", unfinished))
     return [

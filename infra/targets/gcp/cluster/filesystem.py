@@ -116,7 +116,11 @@ def _filestore(scope: Scope, spec: FilestoreSpec, network: Network, keys: Keys) 
         labels=scope.labels,
         project=scope.project,
         opts=scope.options(
-            depends_on=[network.peering] if network.peering else [], protect=scope.spec.deletion_protection
+            depends_on=[network.peering] if network.peering else [],
+            protect=scope.spec.deletion_protection,
+            # The API returns another range, which the provider takes for a replacement at each `up`
+            # (terraform-provider-google #12458, #12877, #16548).
+            ignore_changes=["networks"],
         ),
     )
 

@@ -5,8 +5,10 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
+from infra.common.artifacts import ROOT
 from infra.stackfile import Stack
 from infra.targets.aws.stackfile.target import AwsAccessSpec, AwsSpec
+from tests.infra.fates import assert_all_data_is_known, assert_guide_tells_fates
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
@@ -88,3 +90,8 @@ def with_provider(stack: Stack, **changes: Any) -> Stack:
     provider = stack.target
     assert isinstance(provider, AwsSpec)
     return stack.model_copy(update={"target": provider.model_copy(update=changes)})
+
+
+def test_all_data_is_known_and_the_guide_says_what_becomes_of_it(aws_plan: Plan) -> None:
+    assert_all_data_is_known(aws_plan, "aws")
+    assert_guide_tells_fates(aws_plan, "aws", ROOT / "docs" / "aws.md")

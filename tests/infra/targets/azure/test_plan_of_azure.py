@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from catalog import MissingPrice, StoragePurchase, fabric_lint
-from infra.common.artifacts import Artifacts
+from infra.common.artifacts import ROOT, Artifacts
 from infra.platform.jobs.topologies import topologies_of
 from infra.stackfile import Stack, load
 from infra.stackfile.dataset import DatasetSpec
@@ -18,6 +18,7 @@ from rehearsal import sdk
 from rehearsal.cloud import RequestedResource
 from rehearsal.fake import refusals_of
 from tests.infra.evaluated import findings
+from tests.infra.fates import assert_all_data_is_known, assert_guide_tells_fates
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.shown import blocks_of
@@ -469,3 +470,8 @@ def test_nothing_waits_for_a_nic_while_all_pools_may_be_empty(azure: Stack, rend
     assert not waited_for.matches(RequestedResource(token, "nic-cluster-policy", policy), "create")
     (variable,) = policy["spec"]["ofedDriver"]["env"]
     assert variable["value"].startswith("/host/")
+
+
+def test_all_data_is_known_and_the_guide_says_what_becomes_of_it(azure_plan: Plan) -> None:
+    assert_all_data_is_known(azure_plan, "azure")
+    assert_guide_tells_fates(azure_plan, "azure", ROOT / "docs" / "azure.md")

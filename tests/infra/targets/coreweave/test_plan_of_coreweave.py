@@ -7,11 +7,13 @@ from typing import Any
 
 import yaml
 
+from infra.common.artifacts import ROOT
 from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.coreweave.stackfile.target import BucketPolicySpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
+from tests.infra.fates import assert_all_data_is_known, assert_guide_tells_fates
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan
 from tests.infra.shown import blocks_of
@@ -145,3 +147,8 @@ def test_the_number_of_autoscaled_nodes_is_no_drift_on_coreweave(coreweave: Stac
     assert sizes == [True, 0, 0, 4]
     ignored = {each.name: each.ignored for each in found.resources if each.type.endswith(":NodePool")}
     assert ignored == {"system": (), "spot": (), "on-demand": (), "cpu": ("spec.targetNodes",)}
+
+
+def test_all_data_is_known_and_the_guide_says_what_becomes_of_it(coreweave_plan: Plan) -> None:
+    assert_all_data_is_known(coreweave_plan, "coreweave")
+    assert_guide_tells_fates(coreweave_plan, "coreweave", ROOT / "docs" / "coreweave.md")

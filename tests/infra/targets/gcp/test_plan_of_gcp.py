@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from infra.common.artifacts import ROOT
 from infra.stackfile import Stack, load
 from infra.targets.gcp.stackfile.target import GcpSpec
 from rehearsal import sdk
 from tests.infra.evaluated import findings
+from tests.infra.fates import assert_all_data_is_known, assert_guide_tells_fates
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.shown import blocks_of
@@ -112,3 +114,8 @@ def test_break_glass_members_may_grant_themselves_all_rights_for_an_hour_with_a_
     assert findings("gcp", plan) == []
     assert list(sdk.problems(made.type, made.inputs)) == []
     assert kind not in {each.type for each in gcp_plan.resources}
+
+
+def test_all_data_is_known_and_the_guide_says_what_becomes_of_it(gcp_plan: Plan) -> None:
+    assert_all_data_is_known(gcp_plan, "gcp")
+    assert_guide_tells_fates(gcp_plan, "gcp", ROOT / "docs" / "gcp.md")

@@ -48,12 +48,12 @@ def test_no_credential_of_the_users_kubeconfig_is_in_the_plan(onprem_plan: Plan)
 
 
 def test_the_look_at_a_cluster_knows_the_programs_layers_namespaces_and_objects(
-    onprem: Stack, onprem_plan: Plan
+    mixed: Stack, mixed_plan: Plan
 ) -> None:
-    resources = onprem_plan.resources
+    resources = mixed_plan.resources
     layers = {each.type.rpartition(":")[2] for each in resources}
     namespaces = {each.name for each in resources if each.type == "kubernetes:core/v1:Namespace"}
-    used = [each for each in operators.OPERATOR_APIS if operators.mode_of(onprem, each.key)]
+    used = [each for each in operators.OPERATOR_APIS if operators.mode_of(mixed, each.key)]
     assert len(used) >= 6
     assert {each.layer for each in used} <= layers
     assert {each.namespace for each in used} <= namespaces
