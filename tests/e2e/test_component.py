@@ -14,6 +14,7 @@ import yaml
 
 from engine.paths import REPOSITORY, Paths
 from engine.progress import for_stream
+from infra.common import names
 from infra.stackfile.source import STACK_KEY
 from local.toolchain import Toolchain, load_versions
 from tests.trainyard.commands.wrong_arguments import WRONG, with_wrong
@@ -121,8 +122,18 @@ def parts(report: Any, prefix: str = "") -> dict[tuple[str, str], Any]:
         kind, name = step["newState"]["type"], step["urn"].rpartition("::")[2]
         if kind not in {"pulumi:pulumi:Stack", "pulumi:providers:trainyard", TYPE}:
             inputs = step["newState"].get("inputs", {})
-            found[kind, name.removeprefix(prefix)] = {k: v for k, v in inputs.items() if k != "__internal"}
+            found[kind, name.removeprefix(prefix)] = _unmarked(inputs)
     return found
+
+
+def _unmarked(inputs: Any) -> Any:
+    """Return inputs without the owner's mark, which names the project and the component."""
+    if isinstance(inputs, list):
+        return [_unmarked(each) for each in inputs]
+    if not isinstance(inputs, dict):
+        return inputs
+    left_out = {"__internal", "owner", names.OWNER_ANNOTATION}
+    return {key: _unmarked(value) for key, value in inputs.items() if key not in left_out}
 
 
 @pytest.fixture(scope="module")
