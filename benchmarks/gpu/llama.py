@@ -49,7 +49,7 @@ def measure() -> list[Figure]:
     """Train with and without the library, alternating."""
     size = BILLION if hardware.ON_GPU else TINY
     with tempfile.TemporaryDirectory() as folder:
-        run = Run.from_environment(folder, every_steps=1_000_000)
+        run = Run(folder, every_steps=1_000_000)
         model, step = _training(size)
         run.track(model=model)
         run.load()

@@ -91,7 +91,7 @@ def theirs(platform: LocalStack) -> dict[str, Any]:
 
 
 def with_their_kueue(declaration: Declaration) -> None:
-    declaration["operators"]["kueue"] = "existing"
+    declaration.setdefault("operators", {})["kueue"] = "existing"
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ from trainyard_train import Run
 from trainyard_train.integrations.lightning import TrainyardCallback
 
 callbacks = [TrainyardCallback(sys.argv[1]) for _ in range(int(sys.argv[2]))]
-run = Run.from_environment(sys.argv[1]) if len(callbacks) == 1 else None
+run = Run(sys.argv[1]) if len(callbacks) == 1 else None
 Trainer(accelerator="cpu", logger=False, callbacks=callbacks).fit(BoringModel())
 """
 

@@ -23,7 +23,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 model = LlamaForCausalLM(config)
-run = Run.from_environment(here / "run")
+run = Run(here / "run")
 run.track(model=model)
 with run:
     run.step()
@@ -38,7 +38,7 @@ other = LlamaForCausalLM(config)
 other.save_pretrained(here / "theirs", max_shard_size="4KB")
 import_checkpoint(here / "theirs", here / "new")
 assert not same(model, other)
-run = Run.from_environment(here / "new")
+run = Run(here / "new")
 run.track(model=model, optimizer=torch.optim.AdamW(model.parameters()))
 with run:
     assert same(model, other)

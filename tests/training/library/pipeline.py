@@ -30,7 +30,7 @@ class LayerStage(nn.Module):
 
 def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
     """Train as one rank; return its exit code."""
-    run = Run.from_environment(run_dir, every_steps=1)
+    run = Run(run_dir, every_steps=1)
     rank, world_size = run.mesh.rank, run.mesh.world_size
     torch.manual_seed(3)
     model = LayerStage(2 * rank, 2)

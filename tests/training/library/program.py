@@ -79,7 +79,7 @@ def loader_of(run: Run, settings: Mapping[str, Any]) -> DataLoader[torch.Tensor]
 def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
     """Train as one rank; return its exit code."""
     every_steps, store = settings.get("every_steps", 1), settings.get("store", "")
-    run = Run.from_environment(run_dir, every_steps=every_steps, store=store)
+    run = Run(run_dir, every_steps=every_steps, store=store)
     seed = 3 if settings.get("strategy") == "tp" else 3 + run.mesh.rank
     for generator in (random.seed, np.random.seed):
         generator(seed)
@@ -93,7 +93,7 @@ def train(run_dir: Path, settings: Mapping[str, Any]) -> int:
     run.track(model=model, optimizer=optimizer, scheduler=scheduler, notes=notes)
     with run:
         for epoch in run.epochs(2):
-            done = run.carried("done", 0)
+            done = run.restored("done", 0)
             for number, batch in enumerate(batches, start=1):
                 loss = model(batch).square().mean() / per_step
                 loss.backward()

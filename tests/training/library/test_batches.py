@@ -138,15 +138,15 @@ def test_a_loop_that_numbers_its_batches_resumes_with_their_numbers() -> None:
     one, other = batches(DataLoader), batches(DataLoader)
     for _ in one:
         one.finish_step()
-        if one.position == 4:
+        if one.batches_done == 4:
             state, private, everywhere = one.state_dict(), one.private(), generators.capture(CPU)
-    assert one.position == 0
+    assert one.batches_done == 0
     other.load_state_dict(state)
     other.load_private(private, everywhere)
-    assert [(number, other.index) for number, _ in enumerate(other, other.position)] == [
+    assert [(number, other.batch_index) for number, _ in enumerate(other, other.batches_done)] == [
         (number, number) for number in range(4, 10)
     ]
-    assert [number for number, _ in enumerate(other, other.position)] == [*range(10)]
+    assert [number for number, _ in enumerate(other, other.batches_done)] == [*range(10)]
 
 
 @pytest.mark.parametrize("epoch", [0, None], ids=["epochs", "no epochs"])

@@ -315,7 +315,7 @@ def shard(run_dir: Path, _: Mapping[str, Any]) -> int:
     """Save one checkpoint as one of several ranks, with FSDP2 and a sharded optimizer."""
     from torch.distributed.fsdp import fully_shard
 
-    run = Run.from_environment(run_dir)
+    run = Run(run_dir)
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(4, 7), nn.BatchNorm1d(7), nn.Linear(7, 2))
     fully_shard(model)

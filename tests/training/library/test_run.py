@@ -171,7 +171,7 @@ class EpochSum:
 
 
 def _one_step_with_meters(run_dir: Path, _: Mapping[str, Any]) -> int:
-    run = Run.from_environment(run_dir)
+    run = Run(run_dir)
     with run:
         losses, steps = EpochSum(), EpochSum()
         run.track(losses=losses, steps=steps)
@@ -186,8 +186,8 @@ def test_a_meter_that_differs_by_rank_is_named_where_another_number_of_ranks_is_
     run(_one_step_with_meters, 2, tmp_path, {})
     ((code, output),) = start(_one_step_with_meters, 1, tmp_path, {}).wait()
     assert code == 2
-    assert "run.carried.losses: differs by rank; got 1 rank; allowed: 2, as in the checkpoint" in output
-    assert "run.carried.steps" not in output
+    assert "run.variables.losses: differs by rank; got 1 rank; allowed: 2, as in the checkpoint" in output
+    assert "run.variables.steps" not in output
 
 
 def test_the_remaining_samples_must_divide_by_another_number_of_ranks(tmp_path: Path) -> None:

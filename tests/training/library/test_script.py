@@ -20,7 +20,7 @@ from torch import nn
 from trainyard_train import Run
 
 folder, kill = Path(sys.argv[1]), sys.argv[2] == "kill"
-run = Run.from_environment(folder, every_steps=5)
+run = Run(folder, every_steps=5)
 torch.manual_seed(run.mesh.rank)
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(30, 30), nn.Dropout(0.2)))
 optimizer = torch.optim.AdamW(model.parameters())

@@ -216,17 +216,17 @@ def test_a_dict_keeps_what_is_tracked_itself(tmp_path: Path) -> None:
 
 def test_variables_of_a_loop_come_back_once(tmp_path: Path) -> None:
     run = run_of_one_rank(tmp_path, extra={})
-    assert run.carried("best", 9.0) == 9  # loads the run
+    assert run.restored("best", 9.0) == 9  # loads the run
     run.step(best=3.0, batch=(torch.ones(2), "x"))
     run.finish()
     run.close()
     run = run_of_one_rank(tmp_path, extra={})
     assert run.find().keys() >= {"run", "extra"}
     assert run.steps == 1
-    batch = run.carried("batch", (torch.zeros(1), ""))
+    batch = run.restored("batch", (torch.zeros(1), ""))
     assert (batch[0].tolist(), batch[1]) == ([1, 1], "x")
-    assert [run.carried("best", 9.0), run.carried("best", 9.0)] == [3, 9]
-    with pytest.raises(ConfigError, match=r"run\.carried\.thing: got a .*Opaque, which cannot be saved"):
+    assert [run.restored("best", 9.0), run.restored("best", 9.0)] == [3, 9]
+    with pytest.raises(ConfigError, match=r"run\.variables\.thing: got a .*Opaque, which cannot be saved"):
         run.step(thing=Opaque())
     run.close()
     with pytest.raises(SystemExit, match="1"):
@@ -258,7 +258,7 @@ def test_an_object_that_each_epoch_creates_goes_on_in_the_epoch_that_was_under_w
     run.close()
     run, meter, window, total = begin()
     assert (meter.sum, meter.count, meter.last.item()) == (6, 3, 3)
-    assert (window, window.maxlen, total.tolist(), run.carried("seen", 0)) == (deque([2, 3]), 2, [6, 6], 3)
+    assert (window, window.maxlen, total.tolist(), run.restored("seen", 0)) == (deque([2, 3]), 2, [6, 6], 3)
     of_next_epoch = Meter()
     run.track(meter=of_next_epoch)
     assert of_next_epoch.count == 0

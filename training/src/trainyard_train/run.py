@@ -70,7 +70,7 @@ class Run(Attempt):
     """A run, or one attempt of it, around a loop of yours.
 
     ```python
-    run = Run.from_environment("/shared/runs/7", every_steps=100)
+    run = Run("/shared/runs/7", every_steps=100)
     run.track(model=model, optimizer=optimizer, scheduler=scheduler)
     loader = run.batches(loader)
     with run:                             # loads the newest checkpoint
@@ -85,7 +85,8 @@ class Run(Attempt):
 
     Args:
         run_dir: folder that all ranks share.
-        mesh: the ranks; `from_environment` and `around` find out what they are.
+        ranks: a mesh or group of all ranks that you made; None: the existing process group, else the ranks
+            that torchrun, mpirun or a Trainer started, else this process.
         every_steps: steps between two checkpoints; 0: the cheapest interval (`checkpointing.interval`).
         keep_last: number of the newest checkpoints that are retained.
         keep_every: steps between checkpoints that are never deleted; 0: none.
@@ -132,7 +133,7 @@ class Run(Attempt):
     def __init__(
         self,
         run_dir: str | Path,
-        mesh: Mesh,
+        ranks: DeviceMesh | dist.ProcessGroup | Mesh | None = None,
         *,
         every_steps: int = 0,
         keep_last: int = 3,
@@ -146,11 +147,13 @@ class Run(Attempt):
         timeouts: TimeoutConfig = TIMEOUTS,
         identity: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin to listen to preemption notices; nothing is loaded.
+        """Join the ranks, and begin to listen to preemption notices; nothing is loaded.
 
         Raises:
-            ConfigError: a setting is wrong.
+            ConfigError: a setting, or the launcher's variables are wrong, or the group lacks ranks.
+            AbsentRankError: not all ranks joined in time.
         """
+        _end_refusals_with_their_code()
         if Run._open is not None:
             raise ConfigError([_second(Run._open, run_dir)])
         checkpoint = _config_of(
@@ -163,6 +166,7 @@ class Run(Attempt):
             skip_unreadable=skip_unreadable,
             from_scratch=from_scratch,
         )
+        mesh = ranks if isinstance(ranks, Mesh) else _mesh_of(ranks, timeouts)
         run_dir, notice = Path(run_dir), listen(timeouts.until_exit(notices), notices)
         log = MetricsLog(run_dir) if mesh.is_rank0 else None
         super().__init__(run_dir, mesh, notice, checkpoint, timeouts, log)
@@ -176,46 +180,6 @@ class Run(Attempt):
         self._late: dict[str, Tracked] = {}
         self._since = time.monotonic()
         Run._open = self
-
-    @classmethod
-    def from_environment(cls, run_dir: str | Path, **settings: Any) -> Self:  # noqa: ANN401
-        """The run of the ranks that torchrun, mpirun or a Trainer started; without them, of this process.
-
-        An existing process group is used.
-
-        Args:
-            run_dir: folder that all ranks share.
-            settings: see `Run`.
-
-        Raises:
-            ConfigError: the launcher's variables, or settings, are wrong.
-            AbsentRankError: not all ranks joined in time.
-        """
-        _end_refusals_with_their_code()
-        if dist.is_initialized():
-            return cls.around(run_dir, **settings)
-        process_group.adopt_launcher_settings(os.environ)
-        return cls(run_dir, process_group.join(settings.get("timeouts", TIMEOUTS)), **settings)
-
-    @classmethod
-    def around(
-        cls,
-        run_dir: str | Path,
-        ranks: DeviceMesh | dist.ProcessGroup | None = None,
-        **settings: Any,  # noqa: ANN401
-    ) -> Self:
-        """The run of ranks that are connected already.
-
-        Args:
-            run_dir: folder that all ranks share.
-            ranks: a mesh or group of all ranks; None: the default group.
-            settings: see `Run`.
-
-        Raises:
-            ConfigError: the group lacks ranks, or settings are wrong.
-        """
-        _end_refusals_with_their_code()
-        return cls(run_dir, _mesh_of(ranks, settings.get("timeouts", TIMEOUTS)), **settings)
 
     def track(self, **objects: object) -> Self:
         """Save and load these, by their names: modules, optimizers, tensors, dicts, lists, anything Stateful,
@@ -308,7 +272,7 @@ class Run(Attempt):
 
         Args:
             loss: of this rank.
-            carried: variables that the next step needs; after a resume `carried()` returns them.
+            carried: variables that the next step needs; after a resume `restored()` returns them.
 
         Returns:
             whether to continue. Inside of `with run` the loops end by themselves.
@@ -340,12 +304,12 @@ class Run(Attempt):
             raise PreemptedError
         return not self.preempted
 
-    def carried(self, name: str, default: Value) -> Value:
+    def restored(self, name: str, default: Value) -> Value:
         """A variable as the last step before the resume had it, once; `default` if there is none.
 
         So a sum over an epoch goes on in the epoch that the run resumed in, and begins anew in the next:
-        `total = run.carried("total", 0.0)` before the loop over batches, `run.step(loss, total=total)` in it.
-        Loads the newest checkpoint if nothing did before.
+        `total = run.restored("total", 0.0)` before the loop over batches, `run.step(loss, total=total)` in
+        it. Loads the newest checkpoint if nothing did before.
         """
         if not self._loaded:
             self.load()
@@ -598,11 +562,11 @@ class _Position(Tracked):
         late = {name: each.read()[""] for name, each in self.run._late.items()}
         carried = {**self.run._carried, **late}
         position = {"steps": self.run.steps, "epoch": self.run.epoch}
-        return {"": position, **({"carried": carried} if carried else {})}
+        return {"": position, **({"variables": carried} if carried else {})}
 
     def write(self, values: Mapping[str, Any]) -> None:
         self.run.steps, self.run.epoch = values[""]["steps"], values[""]["epoch"]
-        self.run._carried = values.get("carried", {})
+        self.run._carried = values.get("variables", {})
         self.run._resumed_with = dict(self.run._carried)
 
 
@@ -647,14 +611,17 @@ def _refuse_or(
 
 
 def _mesh_of(ranks: DeviceMesh | dist.ProcessGroup | None, timeouts: TimeoutConfig) -> Mesh:
-    """The ranks of the default group, whose store they share."""
-    accelerators.check(os.environ)
+    """The ranks of the default group, whose store they share; without one, those of the launcher."""
     if not dist.is_initialized():
-        raise ConfigError(["Run.around(): there is no process group; use Run.from_environment()"])
+        if ranks is not None:
+            raise ConfigError(["Run(ranks=…): there is no process group; leave `ranks` out"])
+        process_group.adopt_launcher_settings(os.environ)
+        return process_group.join(timeouts)
+    accelerators.check(os.environ)
     world_size = dist.get_world_size()
     size = world_size if ranks is None else ranks.size()
     if size != world_size:
-        raise ConfigError([f"Run.around(): got {size} of {world_size} ranks; allowed: all of them"])
+        raise ConfigError([f"Run(ranks=…): got {size} of {world_size} ranks; allowed: all of them"])
     device = torch.device("cpu")
     if torch.cuda.is_available() and getattr(ranks, "device_type", "cuda") == "cuda":
         device = torch.device("cuda", torch.cuda.current_device())

@@ -101,17 +101,17 @@ class Batches(Generic[Batch]):
         return len(cast(Sized, self.loader))
 
     @property
-    def position(self) -> int:
+    def batches_done(self) -> int:
         """Batches in finished steps, of the pass that is under way, or else of the one that begins next.
 
-        For a loop that numbers its batches: `for number, batch in enumerate(loader, loader.position)`.
+        For a loop that numbers its batches: `for number, batch in enumerate(loader, loader.batches_done)`.
         """
         return self._finished if self._under_way or self._continues() else 0
 
     @property
-    def index(self) -> int:
-        """Index of the loop's batch in its pass: with `index = loader.index` as its first line, a loop over
-        `enumerate(loader)` is right in a resumed pass, too.
+    def batch_index(self) -> int:
+        """Index of the loop's batch in its pass: with `index = loader.batch_index` as its first line, a loop
+        over `enumerate(loader)` is right in a resumed pass, too.
         """
         return self._handed - 1
 

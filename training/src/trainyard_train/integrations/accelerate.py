@@ -37,7 +37,7 @@ def run_of(accelerator: Any, run_dir: str | Path, **settings: Any) -> Run:  # no
     """
     if not accelerator._models:
         raise ConfigError(["run_of(): the Accelerator has no model; call accelerator.prepare() first"])
-    run = Run.from_environment(run_dir, **settings)
+    run = Run(run_dir, **settings)
     for name, objects in (
         ("model", accelerator._models),
         ("optimizer", accelerator._optimizers),

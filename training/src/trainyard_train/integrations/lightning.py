@@ -60,7 +60,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         """
         if stage != "fit":
             return
-        self.run, self._open = Run.from_environment(self._run_dir, **self._settings), True
+        self.run, self._open = Run(self._run_dir, **self._settings), True
         if sum(isinstance(each, TrainyardCallback) for each in trainer.callbacks) > 1:
             raise ConfigError(["TrainyardCallback: this Trainer has one already; give it one only"])
         if trainer.reload_dataloaders_every_n_epochs:

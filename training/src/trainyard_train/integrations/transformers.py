@@ -47,7 +47,7 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
         """
         if any(isinstance(each, TrainyardCallback) for each in trainer.callback_handler.callbacks):
             raise ConfigError(["TrainyardCallback: this Trainer has one already; add one only"])
-        self.run = Run.from_environment(run_dir, **settings)
+        self.run = Run(run_dir, **settings)
         self._trainer = trainer
         self._loss: float | None = None
         self._metrics: dict[str, float] = {}
