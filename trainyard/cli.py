@@ -29,25 +29,15 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "job": ("More of a job.", ("rerun", "search", "forward", "traces", "bundle", "queue")),
     "stack": (
         "The stack file, and what a stack needs around it.",
-        (
-            "validate",
-            "inspect",
-            "rehearse",
-            "images",
-            "import",
-            "env",
-            "state-bucket",
-            "deploy-role",
-            "unprotect",
-        ),
+        ("validate", "inspect", "rehearse", "images", "import", "env", "state-bucket", "deploy-role",
+         "unprotect"),
     ),
     "team": ("The access and the secrets of a team.", ("login", "access", "secret")),
     "catalog": (
-        "What stack files can name. Filters are combined.",
-        ("machines", "regions", "fabrics", "prices"),
+        "What stack files can name. Filters are combined.", ("machines", "regions", "fabrics", "prices"),
     ),
     "local": ("The embedded cluster of this host.", ("prepare", "preempt")),
-}
+}  # fmt: skip
 """Group → its help and its commands."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "credential": {"hidden": True},

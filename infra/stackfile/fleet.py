@@ -38,7 +38,6 @@ Endpoint = Annotated[
         "write the URL at which the manager's pods reach the API server",
     ),
 ]
-CloudName = Annotated[str, one_of(catalog.clouds)]
 
 
 class LocationSpec(Spec):

@@ -26,7 +26,6 @@ OF_TYPE = {
     ),
 }  # fmt: skip
 GEO_SKU = re.compile(r"(_|^)(RA-?)?GZ?RS$", re.IGNORECASE)
-SKU_PATH = re.compile("sku|replication", re.IGNORECASE)
 CHOOSING = ("sku.name", "multiRegion", "allowCrossTenantReplication")
 """Properties without which nothing can be judged, where they are not known."""
 

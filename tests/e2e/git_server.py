@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from engine.provider.service import VERSION
 from infra.common.artifacts import ROOT
 from tests import versions
+from tests.servers import QuietHandler
 
 PRINTED = "https://github.com/your-organisation/trainyard"
 """Placeholder in pages and templates for an organisation's copy."""
@@ -36,7 +37,7 @@ def run(*words: str | Path, folder: Path, variables: dict[str, str] | None = Non
     return ended.stdout + ended.stderr
 
 
-class GitRequests(BaseHTTPRequestHandler):
+class GitRequests(QuietHandler):
     """Hands each request to git's own server (git-http-backend(1))."""
 
     root: Path
@@ -57,17 +58,9 @@ class GitRequests(BaseHTTPRequestHandler):
         done = subprocess.run([BACKEND], env=variables, input=body, capture_output=True, check=True)
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-        self.send_response(int(headers.pop("Status", "200").split()[0]))
-        for name, value in (headers | {"Content-Length": str(len(content))}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
+        self.respond(int(headers.pop("Status", "200").split()[0]), content, **headers)
 
-    def do_POST(self) -> None:
-        self.do_GET()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
+    do_POST = do_GET
 
 
 @dataclass(frozen=True)

@@ -56,75 +56,50 @@ def refused(operations: EngineOperations, edit: Edit) -> str:
     return str(caught.value)
 
 
-def set_key(*path: str | int, value: Any) -> Edit:
-    def edit(config: dict[str, Any]) -> None:
-        at: Any = config["trainyard:stack"]
-        for part in path[:-1]:
-            at = at[part]
-        at[path[-1]] = value
-
-    return edit
+def without_efa(config: dict[str, Any]) -> None:
+    config["trainyard:stack"]["target"]["filesystem"]["efa"] = False
 
 
-def unprotected(*edits: Edit) -> Edit:
+def without_efa_and_protection(config: dict[str, Any]) -> None:
     """The switch with the exemptions that the guide prints, and a change, in one edit."""
-    kinds = (
-        "aws:eks/cluster:Cluster::training",
-        "aws:fsx/lustreFileSystem:LustreFileSystem::training-lustre",
-    )
-    about = {
-        "policy": "security-deletion-protection",
-        "owner": "ml-platform",
-        "reason": "the filesystem is to be replaced by one without EFA",
-    }
+    without_efa(config)
+    config["trainyard:stack"]["target"]["deletion_protection"] = False
     expires = str(date.today() + timedelta(days=30))
-
-    def edit(config: dict[str, Any]) -> None:
-        config["trainyard:stack"]["target"]["deletion_protection"] = False
-        exempt = [{**about, "resource": kind, "expires": expires} for kind in kinds]
-        config["trainyard:exemptions"] = [*config.get("trainyard:exemptions", ()), *exempt]
-        for each in edits:
-            each(config)
-
-    return edit
+    about = {"policy": "security-deletion-protection", "owner": "ml-platform", "expires": expires}
+    about["reason"] = "the filesystem is to be replaced by one without EFA"
+    filesystem = "aws:fsx/lustreFileSystem:LustreFileSystem::training-lustre"
+    exempt = [{**about, "resource": each} for each in ("aws:eks/cluster:Cluster::training", filesystem)]
+    config["trainyard:exemptions"] = [*config.get("trainyard:exemptions", ()), *exempt]
 
 
-def without_team(name: str) -> Edit:
-    def edit(config: dict[str, Any]) -> None:
-        stack = config["trainyard:stack"]
-        stack["teams"] = [each for each in stack["teams"] if each["name"] != name]
-
-    return edit
+def without_team(config: dict[str, Any]) -> None:
+    stack = config["trainyard:stack"]
+    stack["teams"] = [each for each in stack["teams"] if each["name"] != "platform"]
 
 
-AWS: dict[str, tuple[Edit, str]] = {
-    "efa": (set_key("target", "filesystem", "efa", value=False), "target.filesystem.efa changed from true"),
-    "both": (
-        unprotected(set_key("target", "filesystem", "efa", value=False)),
-        "target.filesystem.efa changed from true",
-    ),
-    "team": (without_team("platform"), "namespace team-platform would be deleted"),
+EDITS: dict[Edit, str] = {
+    without_efa: "target.filesystem.efa changed from true",
+    without_efa_and_protection: "target.filesystem.efa changed from true",
+    without_team: "namespace team-platform would be deleted",
 }
 
 
-@pytest.mark.parametrize("stack", ["aws"])
 def test_each_key_that_loses_data_is_refused_with_its_size_and_key(
-    stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found: dict[str, str] = {}
+    found: dict[Edit, str] = {}
 
     def look(operations: EngineOperations) -> None:
-        for name, (edit, _) in AWS.items():
-            found[name] = refused(operations, edit)
+        found.update({edit: refused(operations, edit) for edit in EDITS})
         raise Stopped
 
     monkeypatch.setattr(EngineOperations, "refresh", look)
     monkeypatch.setenv("TRAINYARD_STATE", str(tmp_path / "state"))
-    session = Session(stack, Paths.from_environment())
+    session = Session("aws", Paths.from_environment())
     assert load(session.stack_file).teams
     with pytest.raises(Stopped):
         rehearse_isolated(session, Faults())
-    for name, (_, words) in AWS.items():
-        assert words in found[name], f"{name}: {found[name]}"
-        assert "pulumi state unprotect" not in found[name]
-    assert "filesystem training-lustre (19,200 GiB) would be replaced by an EMPTY one" in found["efa"]
+    for edit, words in EDITS.items():
+        assert words in found[edit], found[edit]
+        assert "pulumi state unprotect" not in found[edit]
+    assert "filesystem training-lustre (19,200 GiB) would be replaced by an EMPTY one" in found[without_efa]

@@ -9,18 +9,12 @@ import pulumi
 import pytest
 
 from tests.policies.engine import PolicyEngine, declare
+from tests.policies.test_standing import TLS
 
 pytestmark = pytest.mark.engine
 
 EUROPE = {"trainyard:residency": {"allowed": ["eu-*"]}, "aws:region": "eu-west-1"}
 KEY = {"sseAlgorithm": "aws:kms", "kmsMasterKeyId": "alias/data"}
-TLS = {
-    "Effect": "Deny",
-    "Principal": "*",
-    "Action": "s3:*",
-    "Resource": "*",
-    "Condition": {"Bool": {"aws:SecureTransport": "false"}},
-}
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 LOCKS: dict[str, dict[str, object]] = {
     "ServerSideEncryptionConfiguration": {"rules": [{"applyServerSideEncryptionByDefault": KEY}]},
@@ -33,19 +27,6 @@ LOCKS: dict[str, dict[str, object]] = {
 def queue_abroad() -> None:
     declare("aws:sqs/queue:Queue", "home")
     declare("aws:sqs/queue:Queue", "abroad", region="us-east-1")
-
-
-def test_a_resource_outside_its_providers_region_is_refused_at_preview(engine: PolicyEngine) -> None:
-    run = engine.run(queue_abroad, config=EUROPE)
-    assert not run.succeeded
-    assert run.refused() == {("residency-region", "abroad")}
-    assert "region: got us-east-1; allowed: eu-*" in run.message("residency-region", "abroad")
-
-
-def test_no_violating_resource_is_created_even_when_the_preview_is_skipped(engine: PolicyEngine) -> None:
-    run = engine.run(queue_abroad, config=EUROPE, operation="up")
-    assert not run.succeeded
-    assert "abroad" not in run.created
 
 
 def bucket_with_locks(*kinds: str) -> None:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from tests.processes import free_port, wait_for
+from tests.servers import QuietHandler, serving
 
 BUCKET = "checkpoints"
 PROGRAM = Path(__file__).parents[2] / ".trainyard" / "bin" / "versitygw"
@@ -60,7 +60,7 @@ class Proxy:
         self.rule = rule
 
 
-class _S3Handler(BaseHTTPRequestHandler):
+class _S3Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     proxy: ClassVar[Proxy]
@@ -76,11 +76,7 @@ class _S3Handler(BaseHTTPRequestHandler):
             return
         if fault and fault != "mute":
             status, _, code = fault.partition(" ")
-            content = f"<Error><Code>{code}</Code></Error>".encode() if code else b""
-            self.send_response(int(status))
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.respond(int(status), f"<Error><Code>{code}</Code></Error>".encode() if code else b"")
             return
         upstream = http.client.HTTPConnection("127.0.0.1", self.upstream)
         upstream.request(self.command, self.path, body, dict(self.headers.items()))
@@ -106,9 +102,6 @@ class _S3Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[Proxy]:
@@ -119,17 +112,13 @@ def s3_server(folder: Path) -> Iterator[Proxy]:
     command = [str(PROGRAM), "--quiet", "--port", f"127.0.0.1:{port}", "posix", str(folder)]
     server = subprocess.Popen(command, env=os.environ | keys, stdout=subprocess.DEVNULL)
     handler = type("Handler", (_S3Handler,), {"upstream": port})
-    front = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    front.daemon_threads = True
-    proxy = Proxy(front.server_address[1])
-    handler.proxy = proxy  # type: ignore[attr-defined]
-    threading.Thread(target=front.serve_forever, daemon=True).start()
     try:
         wait_for(lambda: server.poll() is not None or _answers(port), lambda: "the S3 server does not start")
         assert server.poll() is None, f"{command} has ended"
-        yield proxy
+        with serving(handler) as front:
+            handler.proxy = Proxy(front.server_port)  # type: ignore[attr-defined]
+            yield handler.proxy  # type: ignore[attr-defined]
     finally:
-        front.shutdown()
         server.kill()
         server.wait()
 

@@ -115,8 +115,10 @@ def test_the_only_stack_of_a_folder_needs_no_name(files: list[str], usual: str, 
         (raising(PermissionError(errno.EACCES, "denied", "/var/lib")), 3, "/var/lib"),
         (raising(ConnectionResetError(errno.ECONNRESET, "reset by peer")), 1, "reset by peer"),
         (raising(NoAnswer("Connection aborted")), 1, "submitted jobs continue"),
+        (raising(ApiError(403, 'pods is forbidden: User "mei"')), 1, 'User "mei"'),
+        (raising(ApiError(403, "pods is forbidden")), 1, "--context"),
+        (raising(ApiError(422, "label queue-name: name a queue")), 1, "correct what the message names"),
     ],
-    ids=["done", "wrong input", "exit", "Ctrl-C", "no permission", "reset", "aborted"],
 )
 def test_every_outcome_has_its_exit_code_and_message(
     outcome: Callable[[], object],
@@ -137,23 +139,6 @@ def test_an_interrupt_before_the_command_begins_is_reported(capsys: pytest.Captu
         cli.main(interrupted)
     assert end.value.code == ExitCode.INTERRUPTED
     assert "Run the same command again" in capsys.readouterr().err
-
-
-def test_a_refusal_of_the_api_server_is_reported_with_its_message(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused = ApiError(403, 'pods is forbidden: User "mei" cannot list')
-    assert ends_with(raising(refused), monkeypatch) == 1
-    assert 'User "mei" cannot list' in (output := capsys.readouterr().err)
-    assert "--context" in output
-
-
-def test_a_refusal_of_admission_is_not_reported_as_a_missing_right(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    refused = ApiError(422, "denied request: label kueue.x-k8s.io/queue-name: name a queue")
-    assert ends_with(raising(refused), monkeypatch) == 1
-    assert "correct what the message names" in capsys.readouterr().err
 
 
 def test_an_unexpected_exception_is_not_caught(monkeypatch: pytest.MonkeyPatch) -> None:

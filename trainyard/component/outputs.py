@@ -9,7 +9,6 @@ MODULE = "trainyard:index:"
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
 _FLAG = {"type": "boolean"}
-_ANY = {"$ref": "pulumi.json#/Any"}
 
 
 def _map(of: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,13 +48,10 @@ class FakeApiServer(QuietHandler):
 
 @pytest.fixture
 def server() -> Iterator[type[FakeApiServer]]:
-    class Fresh(FakeApiServer):
-        stored: ClassVar[dict[str, Any]] = {}
-        namespace_after: ClassVar[list[int]] = []
-
-    with serving(Fresh) as listening:
-        Fresh.address = f"http://127.0.0.1:{listening.server_port}"  # type: ignore[attr-defined]
-        yield Fresh
+    FakeApiServer.stored, FakeApiServer.namespace_after = {}, []
+    with serving(FakeApiServer) as listening:
+        FakeApiServer.address = f"http://127.0.0.1:{listening.server_port}"  # type: ignore[attr-defined]
+        yield FakeApiServer
 
 
 def inputs(server: Any, owner: str) -> dict[str, Any]:

@@ -81,14 +81,11 @@ class FakeApiServer(QuietHandler):
 
 @pytest.fixture
 def server() -> Iterator[type[FakeApiServer]]:
-    class Fresh(FakeApiServer):
-        stored: ClassVar[dict[str, Any]] = {}
-        objects: ClassVar[dict[str, list[Any]]] = {}
-        requests: ClassVar[list[tuple[str, str]]] = []
-
-    with serving(Fresh) as listening:
-        Fresh.address = f"http://127.0.0.1:{listening.server_port}"  # type: ignore[attr-defined]
-        yield Fresh
+    FakeApiServer.stored, FakeApiServer.objects, FakeApiServer.requests = {}, {}, []
+    FakeApiServer.establishes = True
+    with serving(FakeApiServer) as listening:
+        FakeApiServer.address = f"http://127.0.0.1:{listening.server_port}"  # type: ignore[attr-defined]
+        yield FakeApiServer
 
 
 def inputs(

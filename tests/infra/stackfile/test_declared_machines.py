@@ -13,20 +13,9 @@ from infra.targets.gcp.stackfile import groups as gcp
 from tests.infra.stackfile.wrong import good
 from trainyard.cost.price import price_report
 
-P7 = {
-    "vcpus": 224,
-    "memory": "4096Gi",
-    "accelerator": {"model": "b300", "count": 8},
-    "fabric": "efav4",
-    "efa": {"network_cards": 8, "interfaces": 8},
-}
-A5 = {
-    "vcpus": 256,
-    "memory": "4096Gi",
-    "accelerator": {"model": "b300", "count": 8},
-    "accelerator_type": "nvidia-b300",
-    "fabric": "roce",
-}
+B300 = {"accelerator": {"model": "b300", "count": 8}, "memory": "4096Gi"}
+P7 = {**B300, "vcpus": 224, "fabric": "efav4", "efa": {"network_cards": 8, "interfaces": 8}}
+A5 = {**B300, "vcpus": 256, "fabric": "roce", "accelerator_type": "nvidia-b300"}
 RACK = {
     "vcpus": 144,
     "memory": "960Gi",
@@ -34,12 +23,7 @@ RACK = {
     "fabric": "ib-coreweave-nvl72",
     "architecture": "arm64",
 }
-INFINIBAND = {
-    "vcpus": 96,
-    "memory": "2000Gi",
-    "accelerator": {"model": "b300", "count": 8},
-    "fabric": "ib-ndr",
-}
+INFINIBAND = {**B300, "vcpus": 96, "fabric": "ib-ndr"}
 
 SYSTEM = {
     "aws": "m7i.xlarge",
@@ -55,12 +39,7 @@ def stack_data(cloud: str, machine: str, facts: dict[str, Any] | None, num_nodes
     provider = data["target"]
     if facts is not None:
         provider["machines"] = {machine: facts}
-    pool: dict[str, Any] = {
-        "name": "work",
-        "capacity": "on-demand",
-        "nodes": num_nodes,
-        "machine": machine,
-    }
+    pool: dict[str, Any] = {"name": "work", "capacity": "on-demand", "nodes": num_nodes, "machine": machine}
     if "zones" in provider:
         pool["zones"] = provider["zones"][:1]
     data["pools"] = [{**data["pools"][0], "machine": SYSTEM[cloud]}, pool]

@@ -5,14 +5,14 @@ lists. Credentials are not checked. A rule can make requests fail, as in `tests.
 """
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.servers import QuietHandler, serving
 
 MODIFIED = "Sun, 22 Nov 2026 10:00:00 GMT"
 ACCOUNT = "devstoreaccount1"
@@ -55,7 +55,7 @@ class BlobResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class _BlobHandler(BaseHTTPRequestHandler):
+class _BlobHandler(QuietHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     blobs: ClassVar[Blobs]
@@ -97,9 +97,6 @@ class _BlobHandler(BaseHTTPRequestHandler):
     def join(self, name: str, parts: list[str]) -> None:
         """Make an object of uploaded parts."""
         self.blobs.objects[name] = b"".join(self.blobs.parts.pop(f"{name}/{part}") for part in parts)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 class GcpXmlApi(_BlobHandler):
@@ -184,12 +181,5 @@ class AzureBlobApi(_BlobHandler):
 def serve(kind: type[_BlobHandler]) -> Iterator[tuple[Blobs, str]]:
     """Serve a store; yields its objects, and its address."""
     blobs = Blobs()
-    handler = type("Handler", (kind,), {"blobs": blobs})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield blobs, f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(type("Handler", (kind,), {"blobs": blobs})) as server:
+        yield blobs, f"http://127.0.0.1:{server.server_port}"

@@ -87,54 +87,46 @@ class Forgetful(Files):
 
 
 @dataclass
-class Failing(Recording):
+class _Stopping(Recording):
+    """Does not get beyond the n-th call, of which a write is done by half."""
+
+    at: int = 0
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def _count(self) -> None:
+        if len(self.calls) == self.at:
+            self.stop()
+
+    def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
+        if len(self.calls) == self.at:
+            path.write_bytes(data[: len(data) // 2])
+        self._count()
+        super().write(path, data, finish)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def sync_directory(self, path: Path) -> None:
+        self._count()
+        super().sync_directory(path)
+
+
+class Failing(_Stopping):
     """Raises at the n-th call, as a full disk does."""
 
-    at: int = 0
-
-    def _count(self) -> None:
-        if len(self.calls) == self.at:
-            self.calls.append(("failed", ""))
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
-        if len(self.calls) == self.at:
-            path.write_bytes(data[: len(data) // 2])
-        self._count()
-        super().write(path, data, finish)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._count()
-        super().rename(source, target)
-
-    def sync_directory(self, path: Path) -> None:
-        self._count()
-        super().sync_directory(path)
+    def stop(self) -> None:
+        self.calls.append(("failed", ""))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@dataclass
-class Killing(Recording):
-    """Kills the current process at the n-th call; in the middle, if that is a write."""
+class Killing(_Stopping):
+    """Kills the current process at the n-th call."""
 
-    at: int = 0
-
-    def _count(self) -> None:
-        if len(self.calls) == self.at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
-        if len(self.calls) == self.at:
-            path.write_bytes(data[: len(data) // 2])
-        self._count()
-        super().write(path, data, finish)
-
-    def rename(self, source: Path, target: Path) -> None:
-        self._count()
-        super().rename(source, target)
-
-    def sync_directory(self, path: Path) -> None:
-        self._count()
-        super().sync_directory(path)
+    def stop(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def remove_tree(self, path: Path) -> None:
         if len(self.calls) == self.at:

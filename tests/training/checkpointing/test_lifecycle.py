@@ -1,11 +1,9 @@
 """Superseded checkpoints are marked for the bucket's lifecycle rule; fakes serve Google Cloud and Azure."""
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -16,6 +14,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from tests.infra.golden import golden_plan
+from tests.servers import QuietHandler, serving
 from tests.training.checkpointing.test_object_store import FILES, save
 from trainyard_train.checkpointing.checkpoint import Retention
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError
@@ -129,23 +128,15 @@ def gcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GcpLifecycl
 def served(api: GcpLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
     """Serve an API; yields its host and port."""
 
-    class LifecycleHandler(BaseHTTPRequestHandler):
+    class LifecycleHandler(QuietHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, content = api.answer(self.command, self.path, self.headers, body)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(content).encode())
+            self.respond(*api.answer(self.command, self.path, self.headers, body))
 
         do_GET = do_PATCH = do_POST = do_PUT = _answer
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), LifecycleHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
+    with serving(LifecycleHandler) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 def store(gcp: GcpLifecycleApi, **retention: Any) -> ObjectStore:

@@ -4,9 +4,7 @@ import base64
 import io
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from infra.common.artifacts import ROOT, Artifacts
 from infra.stackfile import load
 from tests.infra.golden import CASES
 from tests.infra.kubeconfigs import write_kubeconfig
+from tests.servers import QuietHandler, serving
 from tests.trainyard.images.layers import blobs, layer
 from trainyard.images.images import FetchedChart, Inventory, inventory, missing, unfit
 from trainyard.images.registry import Registries, Unavailable, parse_reference
@@ -63,43 +62,30 @@ for _name, _layers in IMAGES.items():
     STORED |= {f"/v2/{_name}/manifests/{digest}": data for digest, data in _parts.items()}
 
 
-class _ImageRegistry(BaseHTTPRequestHandler):
+class _ImageRegistry(QuietHandler):
     """A fake registry with `nvidia/driver:1` and STORED; `private/…` needs a token, which needs a login."""
 
     def do_HEAD(self) -> None:
-        private = "/private/" in self.path
-        if private and self.headers.get("Authorization") != "Bearer granted":
-            self.send_response(401)
+        if "/private/" in self.path and self.headers.get("Authorization") != "Bearer granted":
             realm = f"http://{self.headers['Host']}/token"
-            self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="here",scope="pull"')
+            challenge = f'Bearer realm="{realm}",service="here",scope="pull"'
+            self.respond(401, **{"WWW-Authenticate": challenge})
         else:
             exists = self.path in STORED or self.path.endswith("driver/manifests/1")
-            self.send_response(200 if exists else 404)
-        self.end_headers()
+            self.respond(200 if exists else 404)
 
     def do_GET(self) -> None:
         if self.path in STORED:
-            self.send_response(200)
-            self.end_headers()
-            stored = STORED[self.path]
-            self.wfile.write(stored if isinstance(stored, bytes) else json.dumps(stored).encode())
-            return
-        known = self.headers.get("Authorization") == f"Basic {LOGIN}" and "scope=pull" in self.path
-        self.send_response(200 if known else 401)
-        self.end_headers()
-        self.wfile.write(json.dumps({"token": "granted"}).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+            self.respond(200, STORED[self.path])
+        else:
+            known = self.headers.get("Authorization") == f"Basic {LOGIN}" and "scope=pull" in self.path
+            self.respond(200 if known else 401, {"token": "granted"})
 
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _ImageRegistry)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with serving(_ImageRegistry) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 @pytest.fixture(scope="module")

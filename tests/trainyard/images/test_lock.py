@@ -4,9 +4,7 @@ import hashlib
 import io
 import os
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +19,7 @@ from infra.stackfile.images import ImagesSpec
 from infra.stackfile.source import read
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import plan, stack_file
+from tests.servers import QuietHandler, serving
 from trainyard.images.lock import by_tag, lock_images, resolve, with_digests, write
 from trainyard.images.registry import Registries
 from trainyard.stack.session import Session
@@ -29,7 +28,7 @@ STACKS = ["aws", "aws-dev", "azure", "coreweave", "gcp", "gcp-tpu", "onprem"]
 DIGEST, OTHER = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 
 
-class _TokenRegistry(BaseHTTPRequestHandler):
+class _TokenRegistry(QuietHandler):
     """A fake registry that has any image, except for some names, and needs a token for the repository.
 
     Status, headers and body as the distribution specification has them (opencontainers/distribution-spec 1.1,
@@ -45,34 +44,24 @@ class _TokenRegistry(BaseHTTPRequestHandler):
         if path.startswith("/token"):
             scope = re.search(r"scope=repository%3A(.*)%3Apull", path)
             assert scope, path
-            self.answer(200, {}, f'{{"token": "for {scope[1].replace("%2F", "/")}"}}'.encode())
+            self.respond(200, {"token": f"for {scope[1].replace('%2F', '/')}"})
             return
         name = path.removeprefix("/v2/").partition("/manifests/")[0]
         if self.headers.get("Authorization") != f"Bearer for {name}":
             challenge = f'Bearer realm="http://{host}/token",service="here",scope="repository:{name}:pull"'
-            self.answer(401, {"WWW-Authenticate": challenge}, b"{}")
+            self.respond(401, {}, **{"WWW-Authenticate": challenge})
             return
         self.asked.append(path)
         for part, waits in self.busy.items():
             if part in name and waits:
-                self.answer(429, {"Retry-After": waits.pop(0)}, b'{"errors": [{"code": "TOOMANYREQUESTS"}]}')
+                self.respond(429, {"errors": [{"code": "TOOMANYREQUESTS"}]}, **{"Retry-After": waits.pop(0)})
                 return
         if "gone" in name:
-            self.answer(404, {}, b'{"errors": [{"code": "MANIFEST_UNKNOWN"}]}')
+            self.respond(404, {"errors": [{"code": "MANIFEST_UNKNOWN"}]})
             return
         manifest = f'{{"manifests": [], "of": "{path}"}}'.encode()
         digest = OTHER if "changed-on-its-way" in name else digest_of(manifest)
-        self.answer(200, {"Docker-Content-Digest": digest}, manifest)
-
-    def answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for key, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(key, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.respond(200, manifest, **{"Docker-Content-Digest": digest})
 
 
 def digest_of(manifest: bytes) -> str:
@@ -87,11 +76,8 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def registry() -> Iterator[str]:
     _TokenRegistry.asked, _TokenRegistry.busy = [], {}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _TokenRegistry)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with serving(_TokenRegistry) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 def test_a_tag_is_resolved_to_the_digest_of_what_the_registry_sends(registry: str) -> None:

@@ -1,52 +1,38 @@
 """Requests to registries: retries, redirects and logins; images are in test_images.py and test_lock.py."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.errors import InputError
+from tests.servers import QuietHandler, serving
 from trainyard.images.chart_index import Indexes
 from trainyard.images.contents import UnreadableImageError, read_image
 from trainyard.images.images import FetchedChart, Inventory, missing
 from trainyard.images.registry import NoChartError, Registries, RegistryImage, Unavailable
 
 
-class _RedirectingRegistry(BaseHTTPRequestHandler):
+class _RedirectingRegistry(QuietHandler):
     """A fake registry that redirects `/v2/N/…` and `/N/…` N times, to itself, before it answers."""
 
     def do_GET(self) -> None:
-        before, number, after = self._parts()
-        if number:
-            self.send_response(307)
-            self.send_header("Location", f"{before}{number - 1}/{after}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        body = json.dumps({"entries": {"driver": [{"version": "1", "digest": "aa"}]}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body if self.command == "GET" else b"")
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def _parts(self) -> tuple[str, int, str]:
         before = "/v2/" if self.path.startswith("/v2/") else "/"
         number, _, after = self.path.removeprefix(before).partition("/")
-        return before, int(number), after
+        if int(number):
+            self.respond(307, Location=f"{before}{int(number) - 1}/{after}")
+        else:
+            index = {"entries": {"driver": [{"version": "1", "digest": "aa"}]}}
+            self.respond(200, index if self.command == "GET" else b"")
 
-    def log_message(self, *_: object) -> None:
-        pass
+    do_HEAD = do_GET
 
 
-class _LoginPage(BaseHTTPRequestHandler):
+class _LoginPage(QuietHandler):
     """A fake proxy that answers everything with its login page, and sends half of it as `cut`."""
 
     def do_GET(self) -> None:
@@ -56,17 +42,11 @@ class _LoginPage(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(page[: 10 if is_cut else None])
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
 def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with serving(handler) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 @pytest.fixture

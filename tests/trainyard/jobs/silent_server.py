@@ -2,13 +2,13 @@
 nothing, as if a NAT or a proxy had dropped the connection.
 """
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
+
+from tests.servers import QuietHandler
 
 Line = tuple[str, str]
 """Time and text of a line of a pod's log."""
@@ -38,7 +38,7 @@ class SilentServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: SilentServer
 
@@ -50,12 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif (parts := urlsplit(self.path)).path.endswith("/log"):
             self._send_log(parse_qs(parts.query).get("sinceTime", [""])[0])
         else:
-            body = json.dumps({"items": [], "metadata": {}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.respond(200, {"items": [], "metadata": {}})
 
     def _send_log(self, since: str) -> None:
         """As the API server: lines of earlier whole seconds are omitted, and each follows its time."""
@@ -77,9 +72,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _goes_silent(self) -> None:
         self.server.ends.wait()
         self.close_connection = True
-
-    def log_message(self, format: str, *_: Any) -> None:
-        """Log nothing."""
 
 
 @contextmanager

@@ -34,28 +34,18 @@ def test_no_job_is_cancelled_if_a_protected_resource_prevents_the_down(tmp_path:
         take_down(session, purge=False)
 
 
-class EmptyEngine:
-    """A fake engine without the stack."""
-
-    def recover(self, _stack: str) -> None: ...
-
-    def check_unprotected(self, _stack: str) -> None: ...
-
-    def exists(self, _stack: str) -> bool:
-        return False
-
-
 def test_the_command_that_deletes_retained_checkpoints_works_without_a_clone(tmp_path: Path) -> None:
     paths = Paths(cache=tmp_path / "cache", state=tmp_path / "state", repository=tmp_path)
     paths.cluster_data("dev").mkdir(parents=True)
     lines: list[str] = []
+    without_it = {"recover": lambda _: None, "check_unprotected": lambda _: None, "exists": lambda _: False}
     session: Any = SimpleNamespace(
         stack=SimpleNamespace(name="dev"),
         stack_name="mine",
         cluster_exists=False,
         is_embedded=True,
         paths=paths,
-        engine=EmptyEngine(),
+        engine=SimpleNamespace(**without_it),
         console=SimpleNamespace(print=lambda text, **_: lines.append(text)),
     )
     take_down(session, purge=False)

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,6 +23,7 @@ from infra.common import names
 from infra.errors import ExitCode, InputError, TrainyardError
 from infra.stackfile.offer import PoolOffer
 from tests.processes import TIMEOUT_SECONDS
+from tests.servers import QuietHandler, kubeconfig_of
 from tests.trainyard.jobs.lists import about, admitted, cluster_queue, local_queue, pod, workload
 from trainyard.cli import app_of
 from trainyard.jobs import logs, retrying_jobs
@@ -40,6 +41,8 @@ printf '"token":"token-%s","expirationTimestamp":"2020-01-01T00:00:00Z"}}' "$(wc
 """
 """Each token is valid for one call: a client that uses one again is refused."""
 ALWAYS = 10**6
+REFUSED = {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}
+MISSING = {"kind": "Status", "message": "not found", "code": 404}
 
 
 class ExpiringApiServer(ThreadingHTTPServer):
@@ -76,10 +79,7 @@ class ExpiringApiServer(ThreadingHTTPServer):
             f"{KUEUE}/{NAMESPACED}/localqueues": [local_queue()],
             f"{KUEUE}/{NAMESPACED}/workloads": [workload("tune", *admitted())],
             f"{TRAINER}/clustertrainingruntimes": [
-                {
-                    "metadata": {"name": "torch-tcp"},
-                    "spec": {"template": {"spec": {"replicatedJobs": []}}},
-                }
+                {"metadata": {"name": "torch-tcp"}, "spec": {"template": {"spec": {"replicatedJobs": []}}}}
             ],
             f"/api/v1/{NAMESPACED}/pods": self.pods(query),
         }
@@ -97,7 +97,7 @@ class ExpiringApiServer(ThreadingHTTPServer):
         return [pod("tune", number, f"spot-{number}") for number in range(2)]
 
 
-class ExpiringHandler(BaseHTTPRequestHandler):
+class ExpiringHandler(QuietHandler):
     """Serves one request, or refuses it with 401 if its token is not valid."""
 
     protocol_version = "HTTP/1.1"
@@ -106,34 +106,20 @@ class ExpiringHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         if not self.server.knows(self.headers.get("Authorization", ""), parts.path):
-            self._respond(
-                401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}
-            )
+            self.respond(401, REFUSED)
         elif parts.path.endswith("/log"):
             self._stream()
         else:
             found = self.server.answer(parts.path, parse_qs(parts.query))
-            self._respond(
-                200 if found else 404, found or {"kind": "Status", "message": "not found", "code": 404}
-            )
+            self.respond(200 if found else 404, found or MISSING)
 
     def do_POST(self) -> None:
         given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.server.knows(self.headers.get("Authorization", ""), self.path):
-            self._respond(
-                401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}
-            )
+            self.respond(401, REFUSED)
             return
         self.server.job = given
-        self._respond(201, given)
-
-    def _respond(self, status: int, found: object) -> None:
-        body = json.dumps(found).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.respond(201, given)
 
     def _stream(self) -> None:
         """Stream a log that does not end."""
@@ -146,9 +132,6 @@ class ExpiringHandler(BaseHTTPRequestHandler):
         time.sleep(5)
         self.close_connection = True
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
-
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExpiringApiServer]:
@@ -157,18 +140,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Expiring
     plugin.chmod(0o755)
     made = ExpiringApiServer(tmp_path / "asked")
     api = "client.authentication.k8s.io/v1"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{made.server_port}"}}],
-        "users": [
-            {
-                "name": "u",
-                "user": {"exec": {"apiVersion": api, "command": str(plugin), "interactiveMode": "Never"}},
-            }
-        ],
-        "contexts": [{"name": "trial", "context": {"cluster": "c", "user": "u", "namespace": KEY.namespace}}],
-    }
+    user = {"exec": {"apiVersion": api, "command": str(plugin), "interactiveMode": "Never"}}
+    config = kubeconfig_of(f"http://127.0.0.1:{made.server_port}", user)
+    config["contexts"][0]["name"] = "trial"
+    config["contexts"][0]["context"]["namespace"] = KEY.namespace
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))

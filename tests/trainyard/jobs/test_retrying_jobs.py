@@ -1,6 +1,5 @@
-"""Following a job retries when the connection breaks off, and ends when the credential expires."""
+"""Following a job ends when the credential expires, and after a long time without an answer."""
 
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,53 +15,28 @@ from trainyard.jobs.state import Jobs, JobState
 KEY = JobKey("research", "tune")
 
 
-@dataclass
-class ConsoleOutput:
-    lines: list[str] = field(default_factory=list)
-
-    def log(self, text: str) -> None:
-        self.lines.append(text)
-
-
-def retrying(
-    monkeypatch: pytest.MonkeyPatch, *answers: JobState | Exception
-) -> tuple[RetryingJobs, ConsoleOutput]:
-    remaining = list(answers)
-
+def retrying(monkeypatch: pytest.MonkeyPatch, error: Exception) -> RetryingJobs:
     def state(_self: Jobs, _key: JobKey) -> JobState:
-        answer = remaining.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        raise error
 
     monkeypatch.setattr(Jobs, "state", state)
-    monkeypatch.setattr(retrying_jobs, "RETRY_SECONDS", 0)
-    output = ConsoleOutput()
-    session: Any = SimpleNamespace(api=None, progress=output)
-    return RetryingJobs(session, KEY), output
-
-
-def test_a_request_is_retried_after_the_connection_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = (NoAnswer("reset"), ApiError(503, "no"), NoAnswer("gone"))
-    jobs, output = retrying(monkeypatch, *broken, JobState("running"))
-    assert jobs.state(KEY).phase == "running"
-    assert output.lines == ["  queue  no answer from the cluster; the job continues; retrying"]
+    session: Any = SimpleNamespace(api=None, progress=SimpleNamespace(log=lambda _: None))
+    return RetryingJobs(session, KEY)
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_an_expired_credential_ends_the_command_with_how_to_continue(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    jobs, _ = retrying(monkeypatch, ApiError(status, "Unauthorized"))
-    with pytest.raises(
-        TrainyardError, match="tune continues; follow it again: trainyard logs -f tune"
-    ) as ended:
+    jobs = retrying(monkeypatch, ApiError(status, "Unauthorized"))
+    message = "tune continues; follow it again: trainyard logs -f tune"
+    with pytest.raises(TrainyardError, match=message) as ended:
         jobs.state(KEY)
     assert ended.value.exit_code is ExitCode.FAILED
 
 
 def test_the_command_ends_after_a_long_time_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrying_jobs, "GIVE_UP_SECONDS", -1)
-    jobs, _ = retrying(monkeypatch, NoAnswer("reset"))
+    jobs = retrying(monkeypatch, NoAnswer("reset"))
     with pytest.raises(TrainyardError, match="no answer: reset"):
         jobs.state(KEY)

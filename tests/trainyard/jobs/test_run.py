@@ -20,14 +20,7 @@ from infra.stackfile.source import SpecSource
 from trainyard.jobs import submit as submitting
 from trainyard.jobs.key import JobKey
 from trainyard.jobs.runtimes import Runtime, StagedDataset, _read
-from trainyard.jobs.submit import (
-    _check_same,
-    _submit_ready,
-    interruptible,
-    submit,
-    submit_as_it_is,
-    submit_job,
-)
+from trainyard.jobs.submit import _check_same, _submit_ready, interruptible, submit_as_it_is, submit_job
 from trainyard.source.options import RunRequest, Written
 
 KEY = JobKey("research", "tune")
@@ -90,17 +83,6 @@ def test_a_refusal_of_the_cluster_is_passed_on() -> None:
     session: Any = SimpleNamespace(api=KnownApi())
     with pytest.raises(ApiError), interruptible(session, KEY):
         raise ApiError(403, "Forbidden")
-
-
-def test_a_submission_that_broke_off_may_have_arrived() -> None:
-    def create(_path: str, _body: object) -> None:
-        raise NoAnswer("Remote end closed connection without response")
-
-    session: Any = SimpleNamespace(api=SimpleNamespace(create=create))
-    with pytest.raises(
-        TrainyardError, match=r"if tune was submitted .* follow it again: trainyard logs -f tune"
-    ):
-        submit(session, KEY, BODY, "run-1")
 
 
 def test_a_train_job_without_a_trainer_is_followed_as_one_node(monkeypatch: pytest.MonkeyPatch) -> None:

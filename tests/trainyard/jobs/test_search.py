@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +20,7 @@ from infra.stackfile import parse_job
 from infra.stackfile.job import JobSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.share import Share, share_of_pool
+from tests.servers import QuietHandler, kubeconfig_of, serving
 from trainyard.jobs import search as searching
 from trainyard.jobs.key import ORIGIN
 from trainyard.jobs.placement import JobPlacement, PlacedJob
@@ -50,35 +49,17 @@ def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """Start a fake API server; the list has the requests, and its first entry has the server's URL."""
     requests: list[tuple[str, dict[str, Any]]] = []
 
-    class JobHandler(BaseHTTPRequestHandler):
+    class JobHandler(QuietHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             taken = body["metadata"]["name"] in [sent["metadata"]["name"] for _, sent in requests[1:]]
             requests.append((self.path, body))
-            answer = json.dumps({"kind": "Status", "reason": "AlreadyExists"} if taken else body).encode()
-            self.send_response(409 if taken else 201)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            answer = {"kind": "Status", "reason": "AlreadyExists"} if taken else body
+            self.respond(409 if taken else 201, answer)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), JobHandler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    requests.append((f"http://127.0.0.1:{server.server_address[1]}", {}))
-    yield requests
-    server.shutdown()
-
-
-def kubeconfig(url: str) -> dict[str, Any]:
-    context = {"name": "c", "context": {"cluster": "c"}}
-    return {
-        "current-context": "c",
-        "contexts": [context],
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-    }
+    with serving(JobHandler) as server:
+        requests.append((f"http://127.0.0.1:{server.server_port}", {}))
+        yield requests
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +78,7 @@ def placed(job: JobSpec, share: Share | None = None) -> PlacedJob:
 def session(tmp_path: Path, url: str) -> Any:
     return SimpleNamespace(
         declared_stack=None,
-        api=ApiServer(ClusterAccess(kubeconfig(url))),
+        api=ApiServer(ClusterAccess(kubeconfig_of(url))),
         progress=PlainProgress(StringIO()),
         console=Console(file=StringIO(), width=120),
         is_on_host=True,

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,21 +144,21 @@ def test_a_request_without_an_answer_is_repeated_on_a_new_connection(
     assert in_time(lambda: api.items("/api/v1/pods")) == []
 
 
+def error_of(ask: Callable[[], object], kind: type[Exception]) -> Exception | None:
+    try:
+        ask()
+    except kind as error:
+        return error
+    return None
+
+
 def test_a_server_that_never_answers_is_an_error(
     server: SilentServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_module, "ANSWER_SECONDS", SHORT_SECONDS)
     server.num_unanswered = 1000
     api = api_of(server, tmp_path)
-
-    def error_of_get() -> Exception | None:
-        try:
-            api.get("/api/v1/pods")
-        except NoAnswer as error:
-            return error
-        return None
-
-    assert in_time(error_of_get) is not None
+    assert in_time(lambda: error_of(lambda: api.get("/api/v1/pods"), NoAnswer)) is not None
 
 
 def test_the_kernel_probes_connections(server: SilentServer, tmp_path: Path) -> None:
@@ -187,13 +188,6 @@ def test_a_pod_behind_a_silent_api_server_is_not_waited_for(
     server.num_unanswered = 1
     way = Remote(api_of(server, tmp_path))
     [target] = newest_of_each_node([pod(KEY.name, 0, "spot-0")])
-
-    def error_of_start() -> Exception | None:
-        try:
-            way.start(target, ["true"], stdin=False, tty=False)
-        except ConnectionError as error:
-            return error
-        return None
-
-    assert in_time(error_of_start) is not None
+    start = partial(way.start, target, ["true"], stdin=False, tty=False)
+    assert in_time(lambda: error_of(start, ConnectionError)) is not None
     assert len(server.asked) == 1

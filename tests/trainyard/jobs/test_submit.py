@@ -192,7 +192,8 @@ def test_a_submission_of_a_job_that_broke_off_may_have_arrived(
         raise NoAnswer("reset")
 
     monkeypatch.setattr(Jobs, "submit", cut)
-    with pytest.raises(TrainyardError, match=r"if tune was submitted .* trainyard logs -f tune"):
+    message = r"if tune was submitted .* follow it again: trainyard logs -f tune"
+    with pytest.raises(TrainyardError, match=message):
         command(session_of(StringIO(), tmp_path))
 
 

@@ -100,12 +100,9 @@ def furnished(
                 self.respond(404, {"message": "not found"})
 
         def do_POST(self) -> None:
-            self._refuse()
+            self.respond(403, {"message": "a look changes nothing"})
 
         do_PATCH = do_PUT = do_DELETE = do_POST
-
-        def _refuse(self) -> None:
-            self.respond(403, {"message": "a look changes nothing"})
 
     with serving(Cluster) as listening:
         yield ApiServer.of(yaml.safe_dump(kubeconfig_of(f"http://127.0.0.1:{listening.server_port}")))
@@ -137,15 +134,11 @@ def _discovery(served: Mapping[str, Sequence[Any]], *, core: bool) -> Object:
         group, _, version = api_version.rpartition("/")
         if core == bool(group):
             continue
+        scopes = {True: "Namespaced", False: "Cluster"}
         resources = [
-            {
-                "resource": plural,
-                "responseKind": {"kind": kind},
-                "scope": "Namespaced" if namespaced else "Cluster",
-            }
+            {"resource": plural, "responseKind": {"kind": kind}, "scope": scopes[namespaced]}
             for kind, plural, namespaced in kinds
         ]
-        items.append(
-            {"metadata": {"name": group}, "versions": [{"version": version, "resources": resources}]}
-        )
+        versions = [{"version": version, "resources": resources}]
+        items.append({"metadata": {"name": group}, "versions": versions})
     return {"kind": "APIGroupDiscoveryList", "items": items}

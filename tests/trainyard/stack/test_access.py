@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import json
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +12,7 @@ import yaml
 
 from infra.errors import HostError, InputError, TrainyardError
 from infra.stackfile.target import ContextCluster
+from tests.servers import QuietHandler, kubeconfig_of, serving
 from trainyard.stack.access import connect
 from trainyard.stack.access_export import _sign_in
 from trainyard.stack.session import Session
@@ -23,40 +21,19 @@ from trainyard.stack.session import Session
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> Iterator[str]:
     """A fake API server that answers `/version` with the status that a test sets."""
-    status = getattr(request, "param", 200)
 
-    class VersionHandler(http.server.BaseHTTPRequestHandler):
+    class VersionHandler(QuietHandler):
         def do_GET(self) -> None:
-            version = {"major": "1", "minor": "35", "gitVersion": "v1.35.4", "gitCommit": "", "platform": ""}
-            version |= {"gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": ""}
-            body = json.dumps(version).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.respond(getattr(request, "param", 200), {"gitVersion": "v1.35.4"})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), VersionHandler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(VersionHandler) as listening:
+        yield f"http://127.0.0.1:{listening.server_port}"
 
 
-def kubeconfig(address: str, user: Mapping[str, Any], context: str = "mine") -> str:
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": context,
-            "clusters": [{"name": "c", "cluster": {"server": address}}],
-            "users": [{"name": "u", "user": dict(user)}],
-            "contexts": [{"name": context, "context": {"cluster": "c", "user": "u"}}],
-        }
-    )
+def kubeconfig(address: str, user: Mapping[str, Any]) -> str:
+    config = kubeconfig_of(address, dict(user))
+    config["contexts"][0]["name"] = config["current-context"] = "mine"
+    return yaml.safe_dump(config)
 
 
 def session(folder: Path, *, context: str = "", cluster: object = None, output: str | None = None) -> Session:

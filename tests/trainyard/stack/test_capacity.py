@@ -1,9 +1,6 @@
 """The warnings of `trainyard up` about nodes that have not joined yet."""
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from rich.console import Console
 from infra.stackfile import Stack, load
 from tests.infra.golden import CASES
 from tests.infra.plan import stack_file
+from tests.servers import QuietHandler, kubeconfig_of, serving
 from trainyard.stack.access import api_from
 from trainyard.stack.capacity import lacking, ready_nodes, report_missing_capacity
 from trainyard.stack.session import Session
@@ -30,36 +28,20 @@ def node(pool: str, ready: str = "True") -> dict[str, Any]:
 NODES = [*(node("system") for _ in range(3)), node("spot"), node("spot", "Unknown"), node("preprocessing")]
 
 
-class CapacityApiServer(BaseHTTPRequestHandler):
+class CapacityApiServer(QuietHandler):
     def do_GET(self) -> None:
-        body = json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": NODES}).encode()
-        self.send_response(200 if self.path.startswith("/api/v1/nodes") else 404)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: object) -> None: ...
+        status = 200 if self.path.startswith("/api/v1/nodes") else 404
+        self.respond(status, {"kind": "NodeList", "apiVersion": "v1", "items": NODES})
 
 
 def kubeconfig(server: str) -> str:
-    return yaml.safe_dump(
-        {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": server}}],
-            "users": [{"name": "u", "user": {}}],
-        }
-    )
+    return yaml.safe_dump(kubeconfig_of(server))
 
 
 @pytest.fixture
 def reached() -> Iterator[str]:
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), CapacityApiServer)
-    threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
-    yield kubeconfig(f"http://127.0.0.1:{listening.server_port}")
-    listening.shutdown()
-    listening.server_close()
+    with serving(CapacityApiServer) as listening:
+        yield kubeconfig(f"http://127.0.0.1:{listening.server_port}")
 
 
 def test_nodes_that_are_ready_are_counted_by_pool(reached: str, tmp_path: Path) -> None:

@@ -12,21 +12,14 @@ from infra.common.names import OWNER_ANNOTATION
 from infra.errors import Problem
 from infra.stackfile import Stack, parse
 from tests.infra.stackfile.wrong import good
-from tests.trainyard.stack.cluster_fakes import (
-    Object,
-    definition,
-    deployment,
-    furnished,
-    node,
-    thing,
-)
+from tests.trainyard.stack.cluster_fakes import Object, definition, deployment, furnished, node, thing
 from trainyard.stack.cluster.findings import ClusterFindings, examine
 from trainyard.stack.cluster.hand_over import handed_over
 from trainyard.stack.cluster.inspect import show_cluster
 
 OWNER = "trainyard/datacenter"
+FLUX = {f"kustomize.toolkit.fluxcd.io/{key}": value for key, value in {"name": "q", "namespace": "f"}.items()}
 HELM = {"meta.helm.sh/release-name": "theirs", "meta.helm.sh/release-namespace": "platform"}
-FLUX = "kustomize.toolkit.fluxcd.io"
 PLATFORM = "urn:pulumi:mine::trainyard::trainyard:platform:"
 NODES = ("n-1", "n-2")
 QUEUES = "clusterqueues.kueue.x-k8s.io"
@@ -61,10 +54,7 @@ def announced(*objects: Object, layer: str = "Namespaces") -> list[Mapping[str, 
 
 
 def found(
-    *objects: Object,
-    stack: Stack | None = None,
-    to_create: Sequence[Mapping[str, Any]] = (),
-    **cluster: Any,
+    *objects: Object, stack: Stack | None = None, to_create: Sequence[Mapping[str, Any]] = (), **cluster: Any
 ) -> ClusterFindings:
     nodes = [node(name, gpus=8 if name == NODES[0] else 0) for name in NODES]
     with furnished(*nodes, *objects, **cluster) as api:
@@ -74,20 +64,6 @@ def found(
 def only(findings: ClusterFindings) -> Problem:
     (problem,) = findings.problems
     return problem
-
-
-def test_an_empty_cluster_has_nothing_against_the_stack() -> None:
-    findings = found()
-    assert findings.problems == ()
-    assert findings.note == ""
-    assert len(findings.seen.nodes) == 2
-
-
-def test_another_stacks_cluster_is_refused_with_its_name() -> None:
-    data = {"owner": "trainyard/prod", "since": "2026-11-01T08:00:00+00:00"}
-    problem = only(found(thing("v1", "ConfigMap", NAME, NAMESPACE, data=data)))
-    assert problem.got == "stack trainyard/prod has it since 2026-11-01T08:00:00+00:00"
-    assert found(thing("v1", "ConfigMap", NAME, NAMESPACE, data={"owner": OWNER})).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -121,15 +97,7 @@ def test_a_file_with_the_clusters_own_minor_version_fits() -> None:
     [
         ({"annotations": HELM}, "Helm release theirs in platform"),
         ({"annotations": {"argocd.argoproj.io/tracking-id": "queues:apps/x"}}, "Argo CD application queues"),
-        (
-            {
-                "labels": {
-                    "kustomize.toolkit.fluxcd.io/name": "q",
-                    "kustomize.toolkit.fluxcd.io/namespace": "f",
-                }
-            },
-            "Flux Kustomization f/q",
-        ),
+        ({"labels": FLUX}, "Flux Kustomization f/q"),
         ({"labels": {"olm.owner": "kueue-operator.v1"}}, "OLM (kueue-operator.v1)"),
         ({"annotations": {OWNER_ANNOTATION: "trainyard/dev"}}, "stack trainyard/dev"),
     ],
@@ -146,9 +114,10 @@ def test_an_operator_that_is_there_refuses_install_with_its_owner_and_the_line_t
 
 
 def test_what_the_stack_itself_has_installed_is_no_finding() -> None:
+    claim = thing("v1", "ConfigMap", NAME, NAMESPACE, data={"owner": OWNER})
     ours = definition(QUEUES, ["v1beta2"], annotations={OWNER_ANNOTATION: OWNER})
     namespace = thing("v1", "Namespace", "kueue-system", annotations={OWNER_ANNOTATION: OWNER})
-    assert found(ours, namespace, to_create=announced(namespace)).problems == ()
+    assert found(claim, ours, namespace, to_create=announced(namespace)).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -202,6 +171,11 @@ def kueue(**config: Any) -> list[Object]:
     ]
 
 
+THEIRS = ["kube-system", "kueue-system"]
+SYSTEMS = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": THEIRS}
+OURS = {"key": "app.kubernetes.io/managed-by", "operator": "NotIn", "values": ["trainyard"]}
+
+
 @pytest.mark.parametrize(
     ("config", "merged"),
     [
@@ -211,22 +185,7 @@ def kueue(**config: Any) -> list[Object]:
         ),
         (
             {"manageJobsWithoutQueueName": True},
-            {
-                "managedJobsNamespaceSelector": {
-                    "matchExpressions": [
-                        {
-                            "key": "kubernetes.io/metadata.name",
-                            "operator": "NotIn",
-                            "values": ["kube-system", "kueue-system"],
-                        },
-                        {
-                            "key": "app.kubernetes.io/managed-by",
-                            "operator": "NotIn",
-                            "values": ["trainyard"],
-                        },
-                    ]
-                }
-            },
+            {"managedJobsNamespaceSelector": {"matchExpressions": [SYSTEMS, OURS]}},
         ),
         (
             {"featureGates": {"ReclaimablePods": True, "Other": True}},
@@ -359,18 +318,14 @@ def test_many_findings_come_at_once() -> None:
 
 
 def test_an_operator_that_becomes_existing_leaves_the_state_with_all_its_parts() -> None:
-    component = f"{PLATFORM}Kueue::mine-kueue"
+    component, bundle = f"{PLATFORM}Kueue::mine-kueue", "trainyard:kubernetes:CustomResourceDefinitions"
     queue = f"{PLATFORM}Queues$kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue::gpu"
     resources: list[Mapping[str, Any]] = [
         {"urn": component, "type": "trainyard:platform:Kueue"},
         {"urn": "role", "type": "kubernetes:rbac.authorization.k8s.io/v1:ClusterRole", "parent": component},
         {"urn": "namespace", "type": "kubernetes:core/v1:Namespace", "id": "kueue-system", "parent": "n"},
         {"urn": "team", "type": "kubernetes:core/v1:Namespace", "id": "team-research", "parent": "n"},
-        {
-            "urn": "definitions",
-            "type": "trainyard:kubernetes:CustomResourceDefinitions",
-            "inputs": {"definitions": {QUEUES: "digest"}},
-        },
+        {"urn": "definitions", "type": bundle, "inputs": {"definitions": {QUEUES: "digest"}}},
         {"urn": queue, "type": "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue", "parent": "queues"},
     ]
     assert list(handed_over(onprem(), resources)) == []
@@ -390,6 +345,7 @@ def test_a_cluster_without_a_stack_is_shown_with_the_stack_files_part() -> None:
         deployment("kueue", "queues", "registry.k8s.io/kueue/kueue:v0.18.4", "manager"),
         thing("storage.k8s.io/v1", "StorageClass", "fast"),
     ]
+    h100 = {"model": "h100", "count": 8}
     console = Console(record=True, width=120)
     with furnished(*there, version="v1.34.3") as api:
         show_cluster(api, "theirs", console)
@@ -405,12 +361,7 @@ def test_a_cluster_without_a_stack_is_shown_with_the_stack_files_part() -> None:
         },
         "pools": [
             {"name": "system", "role": "system", "nodes": 1},
-            {
-                "name": "h100",
-                "capacity": "on-demand",
-                "nodes": 1,
-                "accelerator": {"model": "h100", "count": 8},
-            },
+            {"name": "h100", "capacity": "on-demand", "nodes": 1, "accelerator": h100},
         ],
         "operators": {"kueue": "existing"},
         "admission": {"controllers": ["queues/manager"]},

@@ -46,6 +46,10 @@ def nodes(**pools: int) -> dict[str, Any]:
     return {"nodes": [{"name": f"{p}-{i}", "pool": p, "gpus": 1} for p, n in pools.items() for i in range(n)]}
 
 
+def with_node(**changes: object) -> dict[str, Any]:
+    return {**NODE_POOL, "nodeConfig": {**NODE_POOL["nodeConfig"], **changes}}
+
+
 ROLLING = "rolling, nodes are replaced one by one"
 
 
@@ -69,22 +73,9 @@ ROLLING = "rolling, nodes are replaced one by one"
         (step("create", EKS, {}, GROUP), "new, 2 nodes"),
         (step("delete", EKS, GROUP, {}), "deleted, 2 nodes"),
         (step("update", GKE, NODE_POOL, {**NODE_POOL, "nodeCount": 3}), "nodes 2 → 6, in place"),
+        (step("update", GKE, NODE_POOL, with_node(taints=[1])), "in place: nodeConfig.taints"),
         (
-            step(
-                "update",
-                GKE,
-                NODE_POOL,
-                {**NODE_POOL, "nodeConfig": {**NODE_POOL["nodeConfig"], "taints": [1]}},
-            ),
-            "in place: nodeConfig.taints",
-        ),
-        (
-            step(
-                "update",
-                GKE,
-                NODE_POOL,
-                {**NODE_POOL, "nodeConfig": {**NODE_POOL["nodeConfig"], "machineType": "a4-highgpu-8g"}},
-            ),
+            step("update", GKE, NODE_POOL, with_node(machineType="a4-highgpu-8g")),
             f"{ROLLING}: nodeConfig.machineType",
         ),
         (
@@ -92,12 +83,7 @@ ROLLING = "rolling, nodes are replaced one by one"
             "replaced for nodeConfig.spot: its jobs are evicted; old nodes are deleted before new ones start",
         ),
         (
-            step(
-                "update",
-                GKE_SIZE,
-                {"labels": POOL, "size": 2},
-                {"labels": POOL, "size": 6},
-            ),
+            step("update", GKE_SIZE, {"labels": POOL, "size": 2}, {"labels": POOL, "size": 6}),
             "nodes 2 → 6, in place",
         ),
         (

@@ -23,10 +23,8 @@ def test_without_a_backend_the_state_is_on_this_host(tmp_path: Path) -> None:
 
 
 def test_the_stack_file_precedes_the_environment(tmp_path: Path) -> None:
-    file, environ = (
-        stack_file(tmp_path, "s3://ours"),
-        {"PULUMI_BACKEND_URL": "gs://other", "HOME": "/home/me"},
-    )
+    file = stack_file(tmp_path, "s3://ours")
+    environ = {"PULUMI_BACKEND_URL": "gs://other", "HOME": "/home/me"}
     variables = backend_variables(file, LOCAL, environ)
     assert variables["PULUMI_BACKEND_URL"] == "s3://ours"
     assert variables["PULUMI_CREDENTIALS_PATH"] == "/home/me/.pulumi"

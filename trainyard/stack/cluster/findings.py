@@ -77,7 +77,7 @@ def examine(
     there = dict(operators.already_there(stack, seen, owner))
     problems += there.values()
     for check in CHECKS:
-        problems += check(stack, seen, owner)
+        problems += check(stack, seen)
     found = names_taken.taken(api, seen, names_taken.planned(announced), owner)
     problems += names_taken.problems(found, operators.keys(), there)
     return ClusterFindings(seen, tuple(problems), nodes.untested_version(stack, seen))

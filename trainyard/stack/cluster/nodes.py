@@ -11,11 +11,11 @@ from infra.stackfile.target import supported_minors
 from trainyard.stack.cluster.operators import mode_of
 from trainyard.stack.cluster.seen import ClusterSeen
 
-_PATHS = {"k3s": "k3s", "rke2": "rke2", "k0s": "k0s"}
-"""Mark in the version → distribution whose containerd is configured in another place."""
+_SPECIAL = ("k3s", "rke2", "k0s", "Talos")
+"""Distributions, by the mark in their version, whose nodes need a setting of the GPU Operator."""
 
 
-def version_fits(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+def version_fits(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
     """The API server's version is that of the file, and one that this release was tested with."""
     tested = supported_minors(stack.target.kind)
     said = stack.target.kubernetes_minor
@@ -45,7 +45,7 @@ def _number(minor: str) -> tuple[int, ...]:
     return tuple(int(part) for part in minor.split(".") if part.isdecimal())
 
 
-def distribution_fits(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+def distribution_fits(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
     """OpenShift is refused; others need settings of the GPU Operator that only its owner can make."""
     if any(version.startswith("security.openshift.io/") for version, _ in seen.kinds):
         yield Problem(
@@ -58,9 +58,8 @@ def distribution_fits(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[P
     for node in seen.nodes if mode_of(stack, "target.gpu_operator") == "install" else ():
         info = (node.get("status") or {}).get("nodeInfo") or {}
         marks = f"{info.get('kubeletVersion', '')} {info.get('osImage', '')}".lower()
-        special = next((name for mark, name in _PATHS.items() if mark in marks), "")
-        if special or "talos" in marks:
-            yield _special(special or "Talos")
+        if special := next((name for name in _SPECIAL if name.lower() in marks), ""):
+            yield _special(special)
             return
 
 
@@ -74,7 +73,7 @@ def _special(distribution: str) -> Problem:
     return Problem("target.gpu_operator", f"install, on {distribution}", f"existing: {reason}", fix)
 
 
-def nodes_fit(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+def nodes_fit(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
     """Nodes that the file names exist, and have the accelerators of their pool once a plugin serves them."""
     nodes = {node["metadata"]["name"]: node for node in seen.nodes}
     counts = {pool.name: pool.accelerator.count for pool in stack.pools if pool.accelerator}

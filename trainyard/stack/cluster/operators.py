@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -34,9 +34,14 @@ class OperatorApi:
     """Version that must be served; empty: any."""
     since: str = ""
     """First release that serves the version with the fields."""
-    fields: Sequence[tuple[str, str]] = ()
-    """Dotted path in the schema, and what an older release does without it: API servers drop unknown
-    fields silently."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Dotted path in the schema → what an older release does without it: API servers drop unknown fields
+    silently."""
+
+    @property
+    def least(self) -> str:
+        """The first release that serves what is needed, in words."""
+        return f"{self.title} {self.since} or newer"
 
     @property
     def image_name(self) -> str:
@@ -45,81 +50,41 @@ class OperatorApi:
         return "mpi-operator" if name == "mpi" else name
 
 
+_RULES = "spec.failurePolicy.rules.onJobFailureMessagePatterns"
 OPERATOR_APIS: Sequence[OperatorApi] = (
     OperatorApi(
-        "Kueue",
-        "operators.kueue",
-        "Kueue",
-        "kueue-system",
-        "clusterqueues.kueue.x-k8s.io",
-        "v1beta2",
-        "Kueue 0.15",
+        "Kueue", "operators.kueue", "Kueue", "kueue-system", "clusterqueues.kueue.x-k8s.io", "v1beta2", "0.15"
     ),
     OperatorApi(
-        "JobSet",
-        "operators.jobset",
-        "Jobset",
-        "jobset-system",
-        "jobsets.jobset.x-k8s.io",
-        "v1alpha2",
-        "JobSet 0.10",
-        [
-            (
-                "spec.failurePolicy.rules.onJobFailureMessagePatterns",
-                "the first lost node would end a job for good",
-            )
-        ],
+        "JobSet", "operators.jobset", "Jobset", "jobset-system", "jobsets.jobset.x-k8s.io", "v1alpha2",
+        "0.10", {_RULES: "the first lost node would end a job for good"},
     ),
     OperatorApi(
-        "Kubeflow Trainer",
-        "operators.trainer",
-        "Trainer",
-        "kubeflow-system",
-        "trainjobs.trainer.kubeflow.org",
-        "v1alpha1",
-        "Trainer 2.2",
-        [("spec.runtimePatches", "jobs would lose their pools, Secrets and shared memory")],
+        "Kubeflow Trainer", "operators.trainer", "Trainer", "kubeflow-system",
+        "trainjobs.trainer.kubeflow.org", "v1alpha1", "2.2",
+        {"spec.runtimePatches": "jobs would lose their pools, Secrets and shared memory"},
     ),
     OperatorApi(
-        "the MPI operator",
-        "operators.mpi",
-        "Mpi",
-        "mpi-operator",
-        "mpijobs.kubeflow.org",
-        "v2beta1",
-        "MPI operator 0.3",
+        "the MPI operator", "operators.mpi", "Mpi", "mpi-operator", "mpijobs.kubeflow.org", "v2beta1", "0.3"
     ),
     OperatorApi(
-        "NVIDIA's GPU Operator",
-        "target.gpu_operator",
-        "GpuOperator",
-        "gpu-operator",
+        "NVIDIA's GPU Operator", "target.gpu_operator", "GpuOperator", "gpu-operator",
         "clusterpolicies.nvidia.com",
     ),
     OperatorApi(
-        "NVIDIA's Network Operator",
-        "target.network_operator",
-        "NetworkOperator",
-        "nvidia-network-operator",
+        "NVIDIA's Network Operator", "target.network_operator", "NetworkOperator", "nvidia-network-operator",
         "nicclusterpolicies.mellanox.com",
     ),
     OperatorApi(
-        "NVIDIA's DRA driver",
-        "target.dra_driver",
-        "DraDriverNvidiaGpu",
-        "dra-driver-nvidia-gpu",
+        "NVIDIA's DRA driver", "target.dra_driver", "DraDriverNvidiaGpu", "dra-driver-nvidia-gpu",
         "computedomains.resource.nvidia.com",
     ),
     OperatorApi(
-        "AMD's GPU Operator",
-        "target.amd_operator",
-        "GpuOperatorCharts",
-        "kube-amd-gpu",
+        "AMD's GPU Operator", "target.amd_operator", "GpuOperatorCharts", "kube-amd-gpu",
         "deviceconfigs.amd.com",
     ),
-)
+)  # fmt: skip
 """Served versions and fields: read in Kueue 0.18.4, JobSet 0.12.0, Trainer 2.3.0 and their changelogs."""
-_QUEUED_PODS = ("pod", "deployment", "statefulset")
 
 
 def definitions_asked() -> list[str]:
@@ -175,7 +140,7 @@ def _whose(definition: Object, controller: Controller | None) -> str:
     return f"{owner_of(definition)}{running}"
 
 
-def not_served(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+def not_served(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
     """Yield what `existing` operators do not serve, with the least release that does."""
     for each in OPERATOR_APIS:
         if mode_of(stack, each.key) != "existing":
@@ -188,14 +153,12 @@ def not_served(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]
             yield Problem(each.key, got, f"a cluster with {each.title}", fix)
         elif each.version and each.version not in served_versions(found):
             got = f"its {each.definition} serves {', '.join(served_versions(found))}"
-            fix = f"ask its owner for {each.since} or newer"
-            yield Problem(each.key, got, f"{each.version}: {each.since} or newer", fix)
+            yield Problem(each.key, got, f"{each.version}: {each.least}", f"ask its owner for {each.least}")
         else:
-            for path, without in each.fields:
+            for path, without in each.fields.items():
                 if not _has_field(found, each.version, path):
                     got = f"its {each.definition} has no {path}, which is dropped silently: {without}"
-                    fix = f"ask its owner for {each.since} or newer"
-                    yield Problem(each.key, got, f"{each.since} or newer", fix)
+                    yield Problem(each.key, got, each.least, f"ask its owner for {each.least}")
 
 
 def served_versions(definition: Object) -> list[str]:
@@ -219,7 +182,7 @@ def _has_field(definition: Object, version: str, path: str) -> bool:
     return True
 
 
-def kueue_differs(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+def kueue_differs(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
     """Yield the difference between an existing Kueue's configuration and what the stack's jobs need."""
     if stack.operators.kueue != "existing" or seen.kueue is None:
         return
@@ -273,7 +236,7 @@ def _expressions(selector: Mapping[str, Any] | None) -> list[Any]:
     return [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system}]
 
 
-def controllers_elsewhere(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[Problem]:
+def controllers_elsewhere(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
     """Yield controllers that admission policies would take for users."""
     allowed = set(stack.admission.controllers)
     for each in seen.elsewhere:
