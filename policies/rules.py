@@ -16,9 +16,7 @@ NOT_KNOWN = "a value not known at preview"
 Check = ParamSpec("Check")
 
 
-def independent(
-    check: Callable[Check, Iterable[Violation]],
-) -> Callable[Check, Iterator[Violation]]:
+def independent(check: Callable[Check, Iterable[Violation]]) -> Callable[Check, Iterator[Violation]]:
     """Wrap a check so that those after it run even if it needs a value that is not known at preview."""
 
     @wraps(check)

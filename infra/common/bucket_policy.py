@@ -25,9 +25,7 @@ def bucket_policy(bucket: str, teams: Mapping[str, str], administrators: Sequenc
     arn = f"arn:aws:s3:::{bucket}"
     statements = [statement for team, who in teams.items() for statement in _of_team(arn, team, who)]
     if administrators:
-        statements.append(
-            {**_allow(administrators), "Action": ["s3:*"], "Resource": [arn, f"{arn}/*"]},
-        )
+        statements.append({**_allow(administrators), "Action": ["s3:*"], "Resource": [arn, f"{arn}/*"]})
     return json.dumps({"Version": "2012-10-17", "Statement": statements})
 
 

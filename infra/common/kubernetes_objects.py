@@ -287,10 +287,7 @@ class Access:
     ) -> pulumi.ResourceOptions:
         """Options of an object in the cluster."""
         return pulumi.ResourceOptions(
-            parent=parent,
-            provider=self.provider,
-            deleted_with=self.deleted_with,
-            depends_on=list(depends_on),
+            parent=parent, provider=self.provider, deleted_with=self.deleted_with, depends_on=list(depends_on)
         )
 
 

@@ -148,12 +148,7 @@ def python_environment(settings: ClusterSettings) -> dict[str, str]:
     They name no folder of an image: a pod's PATH, PYTHONPATH or LD_LIBRARY_PATH would replace the image's,
     and hide its packages. Ours has the same folders whether its packages are inside or mounted.
     """
-    return {
-        "HOME": HOME,
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **settings.environment,
-    }
+    return {"HOME": HOME, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **settings.environment}
 
 
 JOB_USER = 1000

@@ -182,12 +182,7 @@ def _with_settings(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
         "command": ["/bin/bash", "-c", script],
         "volumeMounts": [*first["volumeMounts"], {"name": _SETTINGS, "mountPath": _SETTINGS_FOLDER}],
     }
-    mount = {
-        "name": _SETTINGS,
-        "mountPath": _NCCL_CONF,
-        "subPath": _SETTINGS_FILE,
-        "readOnly": True,
-    }
+    mount = {"name": _SETTINGS, "mountPath": _NCCL_CONF, "subPath": _SETTINGS_FILE, "readOnly": True}
     return {
         **pod,
         "initContainers": [*pod.get("initContainers", []), container],
@@ -265,9 +260,6 @@ def _compute_domain(about: Mapping[str, Any]) -> Manifest:
         "metadata": about,
         "spec": {
             "numNodes": 0,
-            "channel": {
-                "resourceClaimTemplate": {"name": about["name"]},
-                "allocationMode": "Single",
-            },
+            "channel": {"resourceClaimTemplate": {"name": about["name"]}, "allocationMode": "Single"},
         },
     }

@@ -14,17 +14,7 @@ if TYPE_CHECKING:
     from infra.stackfile.stack import Stack
     from infra.stackfile.stack_file import load, load_fleet, parse, parse_fleet
 
-__all__ = [
-    "Fleet",
-    "JobSpec",
-    "Stack",
-    "load",
-    "load_fleet",
-    "load_job",
-    "parse",
-    "parse_fleet",
-    "parse_job",
-]
+__all__ = ["Fleet", "JobSpec", "Stack", "load", "load_fleet", "load_job", "parse", "parse_fleet", "parse_job"]
 _MODULES = {
     "Fleet": "fleet",
     "JobSpec": "job",

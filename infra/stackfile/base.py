@@ -141,9 +141,7 @@ def _ipv4_network(value: object) -> object:
 
 
 Name = Annotated[
-    str,
-    BeforeValidator(_dns_label),
-    InSchema({"pattern": f"^{_DNS_LABEL.pattern}$", "maxLength": _MAX_NAME}),
+    str, BeforeValidator(_dns_label), InSchema({"pattern": f"^{_DNS_LABEL.pattern}$", "maxLength": _MAX_NAME})
 ]
 Integer = Annotated[int, Strict()]
 """Whole number, without the values `true`, `"2"` and `2.0`, which a lenient reader would convert."""

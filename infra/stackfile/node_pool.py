@@ -166,8 +166,7 @@ class NodePoolSpec(Spec):
     )
     topology: str | None = Field(default=None, description="chip topology of each TPU slice, such as 4x4")
     provisioning: Provisioning | None = Field(
-        default=None,
-        description="how nodes are provisioned for a job: one by one, or all at once",
+        default=None, description="how nodes are provisioned for a job: one by one, or all at once"
     )
     max_run_hours: Annotated[int, Quantity("h", 1, MAX_RUN_HOURS)] | None = Field(
         default=None,

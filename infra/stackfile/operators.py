@@ -62,8 +62,7 @@ class OperatorsSpec(Spec):
         " (recoveryTimeout); default: 2m",
     )
     training_operator: TrainingOperatorSpec | None = Field(
-        default=None,
-        description="training-operator 1.9 for jobs of kubeflow.org/v1; default: not installed",
+        default=None, description="training-operator 1.9 for jobs of kubeflow.org/v1; default: not installed"
     )
 
     @property

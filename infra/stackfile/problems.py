@@ -70,10 +70,7 @@ _ALLOWED: Mapping[str, tuple[str, str]] = {
     "string_too_short": ("at least {min_length} character", "write a value"),
     "greater_than_equal": ("{ge} or more", "raise it to {ge} or more"),
     "less_than_equal": ("{le} or less", "lower it to {le} or less"),
-    "too_short": (
-        "{min_length} entry or more",
-        "add an entry, or omit the key if it is optional",
-    ),
+    "too_short": ("{min_length} entry or more", "add an entry, or omit the key if it is optional"),
     "tuple_type": ("a list", "begin each entry with '- '"),
     "dict_type": ("a mapping", "write `key: value` lines under it"),
     "model_type": ("a mapping", "write `key: value` lines under it"),

@@ -17,18 +17,14 @@ Row = tuple[object, object, object]
 
 TABLE: Mapping[str, Mapping[str, Row]] = {
     # of every target
-    "": {
-        "logs.retention_days": (30, 30, 90),
-    },
+    "": {"logs.retention_days": (30, 30, 90)},
     # of a target, or of one of its filesystems
     "aws": {
         f"{SYSTEM}.nodes": (2, 3, 3),
         f"{SYSTEM}.machine": ("m7i.xlarge", "m7i.2xlarge", "m7i.2xlarge"),
         "target.network.nat": ("one", "one", "per-zone"),
     },
-    "aws efs": {
-        "storage.checkpoints.snapshot_days": (0, 7, 30),
-    },
+    "aws efs": {"storage.checkpoints.snapshot_days": (0, 7, 30)},
     "azure": {
         f"{SYSTEM}.nodes": (2, 3, 3),
         f"{SYSTEM}.machine": ("Standard_D4s_v5", "Standard_D8s_v5", "Standard_D8s_v5"),
@@ -41,15 +37,9 @@ TABLE: Mapping[str, Mapping[str, Row]] = {
         f"{SYSTEM}.nodes": (2, 3, 3),
         f"{SYSTEM}.machine": ("e2-standard-4", "e2-standard-8", "e2-standard-8"),
     },
-    "gcp filestore": {
-        "target.filesystem.tier": ("zonal", "zonal", "regional"),
-    },
-    "local": {
-        f"{SYSTEM}.nodes": (1, 1, 1),
-    },
-    "onprem": {
-        f"{SYSTEM}.nodes": (1, 2, 3),
-    },
+    "gcp filestore": {"target.filesystem.tier": ("zonal", "zonal", "regional")},
+    "local": {f"{SYSTEM}.nodes": (1, 1, 1)},
+    "onprem": {f"{SYSTEM}.nodes": (1, 2, 3)},
 }
 """Section → key → its value in each profile."""
 

@@ -43,8 +43,7 @@ class Stack(Spec):
     )
     storage: StorageSpec = Field(description="checkpoint volume and object store")
     datasets: tuple[DatasetSpec, ...] = Field(
-        default=(),
-        description="datasets that the stack copies to the shared filesystem",
+        default=(), description="datasets that the stack copies to the shared filesystem"
     )
     operators: OperatorsSpec = Field(default=OperatorsSpec(), description="job controllers")
     queues: tuple[QueueSpec, ...] = Field(

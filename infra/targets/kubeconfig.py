@@ -25,10 +25,7 @@ _IMPERSONATED = ("as", "as-uid", "as-groups", "as-user-extra")
 """Fields of a user that impersonate another identity; the API server authorizes each use."""
 _UNSUPPORTED = ("username", "password", "auth-provider")
 """Fields of a user that Kubernetes removed: the first two in 1.19, the third in 1.26."""
-_FILES = {
-    "cluster": ("certificate-authority",),
-    "user": ("client-certificate", "client-key", "tokenFile"),
-}
+_FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 _PARTS = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """Section of a kubeconfig → the part of each of its entries that is not the name."""
 PATH = "target.cluster.context"

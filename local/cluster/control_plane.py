@@ -75,11 +75,7 @@ class EmbeddedControlPlane:
             self.core_dns(),
             kube_proxy(self.context.layout.control, any_node, self.context),
         )
-        return InitSpec(
-            daemons=daemons,
-            sysctls=ROUTER_SYSCTLS,
-            mounts=(Mount("tmpfs", "", "/run"),),
-        )
+        return InitSpec(daemons=daemons, sysctls=ROUTER_SYSCTLS, mounts=(Mount("tmpfs", "", "/run"),))
 
     def etcd(self) -> Daemon:
         server, authority = (

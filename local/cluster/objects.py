@@ -24,10 +24,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 _WATCHED: Mapping[str, Mapping[str, Sequence[str]]] = {
-    DNS_USER: {
-        "": ("services", "namespaces", "pods", "endpoints"),
-        "discovery.k8s.io": ("endpointslices",),
-    },
+    DNS_USER: {"": ("services", "namespaces", "pods", "endpoints"), "discovery.k8s.io": ("endpointslices",)},
     POLICIES_USER: {"": ("namespaces", "pods"), "networking.k8s.io": ("networkpolicies",)},
 }
 """Daemon outside of pods → API group → resources that the daemon lists and watches."""

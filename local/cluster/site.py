@@ -26,14 +26,7 @@ from local.cluster.layout import VERSION, Layout, gate
 from local.cluster.machine import ClusterMachine
 from local.cluster.network import CONTROL, EmbeddedNetwork
 from local.cluster.node import SHARED_FOLDERS, NodeMachine
-from local.cluster.objects import (
-    apply_dns,
-    apply_node,
-    apply_rights,
-    is_ready,
-    node_path,
-    report_starting,
-)
+from local.cluster.objects import apply_dns, apply_node, apply_rights, is_ready, node_path, report_starting
 from local.cluster.preemption import fail_pods
 from local.cluster.processes import wait_until
 from local.cluster.volumes import BoundedVolume

@@ -42,11 +42,7 @@ POLICY = Policy(
     reason="In S3 these are separate resources; without them the account's defaults apply.",
     remedy="Declare it, and let its `bucket` be this bucket's name or id.",
     types=("aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2"),
-    together_with=(
-        f"aws:s3/*:{ENCRYPTION}*",
-        f"aws:s3/*:{PUBLIC_ACCESS_BLOCK}",
-        f"aws:s3/*:{TLS_POLICY}",
-    ),
+    together_with=(f"aws:s3/*:{ENCRYPTION}*", f"aws:s3/*:{PUBLIC_ACCESS_BLOCK}", f"aws:s3/*:{TLS_POLICY}"),
     evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=(

@@ -84,9 +84,7 @@ CONTROL_PLANE = DeclaredControlPlane(
     "EKS, API server endpoint: docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html",
     # The cluster security group admits members only: the same page, "Accessing a private only API server".
     Route(
-        "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule",
-        _admits,
-        "target.access.private_cidrs",
+        "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule", _admits, "target.access.private_cidrs"
     ),
 )
 FAKE = Fake(_start, control_plane=CONTROL_PLANE)

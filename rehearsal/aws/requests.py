@@ -112,10 +112,7 @@ def _internet_gateway(_name: str, inputs: Inputs) -> list[Request]:
 
 
 def _default_group(_name: str, inputs: Inputs) -> list[Request]:
-    filters = [
-        {"Name": "vpc-id", "Values": [inputs["vpcId"]]},
-        {"Name": "group-name", "Values": ["default"]},
-    ]
+    filters = [{"Name": "vpc-id", "Values": [inputs["vpcId"]]}, {"Name": "group-name", "Values": ["default"]}]
     every = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     return [
         Request("ec2", "describe_security_groups", {"Filters": filters}, "SecurityGroups[0].GroupId"),
@@ -265,10 +262,7 @@ def _encryption(inputs: Inputs) -> dict[str, Any]:
     (rule,) = inputs["rules"]
     default = rule["applyServerSideEncryptionByDefault"]
     by_default = {"SSEAlgorithm": default["sseAlgorithm"], "KMSMasterKeyID": default["kmsMasterKeyId"]}
-    applied = {
-        "ApplyServerSideEncryptionByDefault": by_default,
-        "BucketKeyEnabled": rule["bucketKeyEnabled"],
-    }
+    applied = {"ApplyServerSideEncryptionByDefault": by_default, "BucketKeyEnabled": rule["bucketKeyEnabled"]}
     return {"Rules": [applied]}
 
 
@@ -321,9 +315,7 @@ def _schedule(_name: str, inputs: Inputs) -> list[Request]:
 
 def _scaling_group_tag(_name: str, inputs: Inputs) -> list[Request]:
     tag = {"ResourceId": inputs["autoscalingGroupName"], "ResourceType": "auto-scaling-group"}
-    return [
-        Request("autoscaling", "create_or_update_tags", {"Tags": [{**tag, **pascal(inputs["tag"])}]}),
-    ]
+    return [Request("autoscaling", "create_or_update_tags", {"Tags": [{**tag, **pascal(inputs["tag"])}]})]
 
 
 def _eks(operation: str, *keys: str) -> Callable[[str, Inputs], list[Request]]:
@@ -404,9 +396,7 @@ def _queue(_name: str, inputs: Inputs) -> list[Request]:
     attributes = pascal(_only(inputs, "kmsMasterKeyId"))
     attributes["MessageRetentionPeriod"] = str(inputs["messageRetentionSeconds"])
     parameters = {"QueueName": inputs["name"], "Attributes": attributes}
-    return [
-        Request("sqs", "create_queue", parameters, "QueueUrl"),
-    ]
+    return [Request("sqs", "create_queue", parameters, "QueueUrl")]
 
 
 def _queue_policy(_name: str, inputs: Inputs) -> list[Request]:

@@ -16,7 +16,7 @@ from rehearsal.reach import ANYWHERE, DeclaredControlPlane
 from rehearsal.tables import table
 
 OUTPUTS: Mapping[str, Mapping[str, Any]] = {
-    "coreweave:index/cksCluster:CksCluster": {"apiServerEndpoint": "rehearsal.k8s.invalid"},
+    "coreweave:index/cksCluster:CksCluster": {"apiServerEndpoint": "rehearsal.k8s.invalid"}
 }
 """Type → outputs that CoreWeave adds to its inputs."""
 

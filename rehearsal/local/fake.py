@@ -19,7 +19,7 @@ OUTPUTS: Mapping[str, Mapping[str, Any]] = {
         "kubeconfig": f"{SECRET}-kubeconfig",
         "objectStoreAccessKey": f"{SECRET}-access-key",
         "objectStoreSecretKey": f"{SECRET}-secret-key",
-    },
+    }
 }
 """Type → outputs that its provider adds to its inputs."""
 

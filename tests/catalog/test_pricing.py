@@ -32,12 +32,7 @@ def pool(
     nodes: int = 2,
 ) -> MachinePurchase:
     return MachinePurchase(
-        name=name,
-        cloud=machine.cloud,
-        region=region,
-        machine=machine.name,
-        capacity=capacity,
-        number=nodes,
+        name=name, cloud=machine.cloud, region=region, machine=machine.name, capacity=capacity, number=nodes
     )
 
 

@@ -99,12 +99,7 @@ def test_the_platforms_runtimes_pass_the_lint(local_plan: Plan) -> None:
 
 def test_the_job_that_we_submit_passes_the_lint_and_fails_without_its_devices() -> None:
     job = JobSpec(
-        name="digits",
-        team="research",
-        runtime="torch-efav3",
-        nodes=2,
-        gpus=8,
-        args=("--config", "digits"),
+        name="digits", team="research", runtime="torch-efav3", nodes=2, gpus=8, args=("--config", "digits")
     )
     spec = manifest(job, "run")["spec"]
     assert reported(fabric_lint.train_job(spec)) == []

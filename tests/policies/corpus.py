@@ -215,8 +215,7 @@ def resource_of(twin: Twin) -> Resource:
     """Return the twin as the analyzer passes it to the policies."""
     context = twin.context
     stack = EvaluatedStack(
-        config={key: json.dumps(value) for key, value in json.loads(context.config).items()},
-        today=TODAY,
+        config={key: json.dumps(value) for key, value in json.loads(context.config).items()}, today=TODAY
     )
     props = PropertyBlock(with_unknown(twin.props, UNKNOWN))
     urn = f"urn:pulumi:test::guarded::{twin.type}::{twin.name}"

@@ -35,7 +35,7 @@ FORMER: Mapping[str, str] = {
 }
 """Former name of a command → what to type now."""
 REMOVED: Mapping[str, str] = {
-    "measure": "jobs measure their checkpoints; write the time as `checkpoint_seconds` of the spot pool",
+    "measure": "jobs measure their checkpoints; write the time as `checkpoint_seconds` of the spot pool"
 }
 """Removed command → what there is instead."""
 _RULE = re.compile(r"Input should be (.+?)(?:, unable to .*)?$|(one of .+?)\.?$")

@@ -122,10 +122,7 @@ def manifest(
     spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
     labels = {QUEUE: placement.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
     limit = {"activeDeadlineSeconds": job.time_limit_minutes * 60} if job.time_limit_minutes else {}
-    patches = [
-        *([_only_on(placement.pools, job)] if placement.pools else []),
-        *filter(None, [_patch(job)]),
-    ]
+    patches = [*([_only_on(placement.pools, job)] if placement.pools else []), *filter(None, [_patch(job)])]
     return {
         "apiVersion": "/".join(TRAIN_JOBS[:2]),
         "kind": "TrainJob",
@@ -274,10 +271,7 @@ def environment(
         **_grace(job),
     }
     by_reference = [
-        {
-            "name": each.variable,
-            "valueFrom": {"secretKeyRef": {"name": each.secret, "key": each.key}},
-        }
+        {"name": each.variable, "valueFrom": {"secretKeyRef": {"name": each.secret, "key": each.key}}}
         for each in job.secrets
         if each.variable
     ]
@@ -293,10 +287,7 @@ def _grace(job: JobSpec) -> dict[str, str]:
     if job.grace_seconds is None:
         return {}
     timeout = int(exit_seconds(job.grace_seconds))
-    return {
-        "TRAINYARD_GRACE_SECONDS": str(job.grace_seconds),
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(timeout),
-    }
+    return {"TRAINYARD_GRACE_SECONDS": str(job.grace_seconds), "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(timeout)}
 
 
 def _patch(job: JobSpec) -> dict[str, Any] | None:
@@ -326,7 +317,4 @@ def _laid_over(manager: str, job: JobSpec, pod: Mapping[str, Any]) -> dict[str, 
         {"name": name, "template": {"spec": {"template": {"spec": dict(pod)}}}}
         for name in _replicated_jobs(job)
     ]
-    return {
-        "manager": manager,
-        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
-    }
+    return {"manager": manager, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}

@@ -15,10 +15,7 @@ _GPU = r"(?:nvidia\.com/gpu|amd\.com/gpu|google\.com/tpu)"
 ROWS: tuple[tuple[str, _Words], ...] = (
     (r"couldn't assign flavors to pod set [\w-]+: ", ""),
     (rf"insufficient unused quota for {_GPU} in flavor (\S+), (\d+) more needed", r"\1 lacks \2 free GPUs"),
-    (
-        r"insufficient unused quota for (\S+) in flavor (\S+), (\S+) more needed",
-        r"\2 lacks \3 of \1",
-    ),
+    (r"insufficient unused quota for (\S+) in flavor (\S+), (\S+) more needed", r"\2 lacks \3 of \1"),
     (
         rf"insufficient quota for {_GPU} in flavor (\S+), previously considered podsets requests \((\d+)\) \+"
         r" current podset request \((\d+)\) > maximum capacity \((\d+)\)",

@@ -104,8 +104,5 @@ def member_credential(session: Session, team: str) -> dict[str, Any]:
     pair = Authority(pki, "ca").issue(
         f"member-{team}", CertificateSubject(f"member-of-{team}", tuple(groups))
     )
-    status = {
-        "clientCertificateData": pair.certificate.read_text(),
-        "clientKeyData": pair.key.read_text(),
-    }
+    status = {"clientCertificateData": pair.certificate.read_text(), "clientKeyData": pair.key.read_text()}
     return {"apiVersion": EXEC_API, "kind": "ExecCredential", "status": status}

@@ -15,14 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import yaml
-from urllib3 import (
-    HTTPHeaderDict,
-    PoolManager,
-    ProxyManager,
-    Retry,
-    Timeout,
-    make_headers,
-)
+from urllib3 import HTTPHeaderDict, PoolManager, ProxyManager, Retry, Timeout, make_headers
 from urllib3.exceptions import HTTPError
 
 from infra.clients.kubernetes.access import ClusterAccess

@@ -8,12 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.common import names
-from infra.platform.admission.rules import (
-    CLAIM_OF_NO_VOLUME,
-    NO_NEW_FINALIZERS,
-    AdmissionRule,
-    holds_size,
-)
+from infra.platform.admission.rules import CLAIM_OF_NO_VOLUME, NO_NEW_FINALIZERS, AdmissionRule, holds_size
 
 
 @dataclass(frozen=True)

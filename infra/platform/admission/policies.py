@@ -234,11 +234,7 @@ _OTHERS: Sequence[tuple[str, dict[str, Any], Sequence[AdmissionRule]]] = (
 
 
 def _bound(
-    name: str,
-    resources: Sequence[Mapping[str, Any]],
-    rules: Rules,
-    stack: StackRules,
-    condition: str | None,
+    name: str, resources: Sequence[Mapping[str, Any]], rules: Rules, stack: StackRules, condition: str | None
 ) -> tuple[Manifest, Manifest]:
     name = f"trainyard-teams-{name}"
     chosen = [each for each in rules.values() if not each[1].only_with or each[1].only_with in stack.lists]

@@ -332,9 +332,7 @@ def _asked(fabric: str, accelerators: int) -> dict[str, str]:
 
 
 def _mounts(context: PlatformContext) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
-        {"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT},
-    ]
+    mounts: list[dict[str, Any]] = [{"name": names.CHECKPOINTS_CLAIM, "mountPath": names.CHECKPOINTS_MOUNT}]
     if context.settings.training_env:
         mounts.append({"name": names.TRAINING_ENV, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True})
     if context.stack.datasets:

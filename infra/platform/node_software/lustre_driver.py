@@ -45,11 +45,7 @@ def manifests() -> Iterator[Manifest]:
         # Each team's folder already has its owner: mounting never changes ownership.
         "spec": {"attachRequired": False, "podInfoOnMount": True, "fsGroupPolicy": "None"},
     }
-    yield {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": metadata(NAME, NAMESPACE),
-    }
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(NAME, NAMESPACE)}
     yield {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",

@@ -53,10 +53,7 @@ _SRIOV_IMAGES = {
     "sriovDevicePlugin": "device-plugin",
     "webhook": "sriov-webhook",
 }
-_WAITED_FOR = {
-    "pulumi.com/waitFor": "jsonpath={.status.state}=ready",
-    "pulumi.com/timeoutSeconds": "3600",
-}
+_WAITED_FOR = {"pulumi.com/waitFor": "jsonpath={.status.state}=ready", "pulumi.com/timeoutSeconds": "3600"}
 """Annotations that make Pulumi wait for the NicClusterPolicy: later resources need the operator's address
 definitions and NIC driver.
 
@@ -239,11 +236,7 @@ def _host_device_network(infiniband: NetworkOperatorSettings) -> Manifest:
         "apiVersion": "mellanox.com/v1alpha1",
         "kind": "HostDeviceNetwork",
         "metadata": metadata(NETWORKS[infiniband.link]),
-        "spec": {
-            "networkNamespace": NAMESPACE,
-            "resourceName": "hostdev",
-            "ipam": _ipam(infiniband.pool),
-        },
+        "spec": {"networkNamespace": NAMESPACE, "resourceName": "hostdev", "ipam": _ipam(infiniband.pool)},
     }
 
 

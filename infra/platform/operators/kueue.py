@@ -156,11 +156,7 @@ def configuration(
             "timeout": f"{ready_minutes}m",
             "recoveryTimeout": f"{recovery_minutes}m",
             "blockAdmission": False,
-            "requeuingStrategy": {
-                "timestamp": "Eviction",
-                "backoffBaseSeconds": 2,
-                "backoffMaxSeconds": 60,
-            },
+            "requeuingStrategy": {"timestamp": "Eviction", "backoffBaseSeconds": 2, "backoffMaxSeconds": 60},
         },
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage", *without_quota]},
         "objectRetentionPolicies": {"workloads": {"afterFinished": RETENTION_AFTER_FINISHED}},

@@ -18,11 +18,7 @@ def plan(context: PlatformContext) -> OperatorPlan:
 
     def edit(pod: dict[str, Any]) -> dict[str, Any]:
         containers = [
-            {
-                **container,
-                "image": values["image"],
-                "imagePullPolicy": context.settings.image_pull_policy,
-            }
+            {**container, "image": values["image"], "imagePullPolicy": context.settings.image_pull_policy}
             for container in pod["containers"]
         ]
         return {**pod, "containers": containers, "nodeSelector": values["nodeSelector"]}

@@ -77,11 +77,7 @@ def _source(context: PlatformContext, chart: PublishedChart) -> dict[str, Any]:
     registry = mirror.charts if mirror else chart.repository
     if registry.startswith("oci://"):
         return {"chart": f"{registry}/{chart.name}", "version": chart.version}
-    return {
-        "chart": chart.name,
-        "version": chart.version,
-        "repositoryOpts": {"repo": chart.repository},
-    }
+    return {"chart": chart.name, "version": chart.version, "repositoryOpts": {"repo": chart.repository}}
 
 
 def put(values: dict[str, Any], path: str, more: Mapping[str, Any]) -> None:

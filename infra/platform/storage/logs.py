@@ -100,10 +100,7 @@ def configuration() -> Mapping[str, Any]:
         "flush_interval": "200ms",
     }
     return {
-        "extensions": {
-            "file_storage": {"directory": "/state"},
-            "text_encoding": {"encoding": "utf8-raw"},
-        },
+        "extensions": {"file_storage": {"directory": "/state"}, "text_encoding": {"encoding": "utf8-raw"}},
         "receivers": {"filelog": receiver},
         "exporters": {"file": exporter},
         "service": {
@@ -225,10 +222,7 @@ def _deletion(context: PlatformContext, days: int) -> Manifest:
             "successfulJobsHistoryLimit": 1,
             "failedJobsHistoryLimit": 1,
             "jobTemplate": {
-                "spec": {
-                    "backoffLimit": 1,
-                    "template": {"spec": {**pod, "restartPolicy": "Never"}},
-                }
+                "spec": {"backoffLimit": 1, "template": {"spec": {**pod, "restartPolicy": "Never"}}}
             },
         },
     }

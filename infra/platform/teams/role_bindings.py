@@ -95,11 +95,7 @@ class RoleBindings(Layer):
 
 
 def _submitting(jobs: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    return [
-        *_rules(jobs, _SUBMIT),
-        *_rules(_WRITTEN, ("create",)),
-        *_rules(_ENTERED, ("create", "get")),
-    ]
+    return [*_rules(jobs, _SUBMIT), *_rules(_WRITTEN, ("create",)), *_rules(_ENTERED, ("create", "get"))]
 
 
 def _pausing(context: PlatformContext) -> list[dict[str, Any]]:

@@ -18,13 +18,7 @@ TARGET = Target(
     spec=AzureSpec,
     validators=CHECKS,
     cost=azure.COST,
-    features=frozenset(
-        {
-            Feature.SPOT_CAPACITY,
-            Feature.RESERVED_CAPACITY,
-            Feature.QUEUED_PROVISIONING,
-        }
-    ),
+    features=frozenset({Feature.SPOT_CAPACITY, Feature.RESERVED_CAPACITY, Feature.QUEUED_PROVISIONING}),
     reasons={
         Feature.CAPACITY_BLOCKS: (
             "only EC2 has capacity blocks: name an Azure capacity reservation group, with `kind: targeted`"

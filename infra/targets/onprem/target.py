@@ -18,11 +18,7 @@ TARGET = Target(
     spec=OnpremSpec,
     validators=CHECKS,
     cost=onprem.COST,
-    features=frozenset(
-        {
-            Feature.NVLINK_DOMAINS,
-        }
-    ),
+    features=frozenset({Feature.NVLINK_DOMAINS}),
     reasons={
         Feature.SPOT_CAPACITY: f"{_OWN}: write on-demand; priorities decide who waits",
         Feature.RESERVED_CAPACITY: f"{_OWN}: write on-demand",

@@ -34,11 +34,7 @@ if compliant:
     pulumi.CustomResource(
         f"aws:s3/bucketServerSideEncryptionConfiguration:{encryption}",
         "training-data",
-        {
-            "bucket": bucket.id,
-            "rules": [{"applyServerSideEncryptionByDefault": default}],
-            "region": region,
-        },
+        {"bucket": bucket.id, "rules": [{"applyServerSideEncryptionByDefault": default}], "region": region},
     )
     pulumi.CustomResource(
         "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",

@@ -77,11 +77,7 @@ def test_only_single_values_can_be_answered(path: Any) -> None:
 
 
 def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_stands() -> None:
-    config = {
-        STACK_KEY: json.dumps(SECTION),
-        f"{STACK_KEY}.pools[0].nodes": "3",
-        "trainyard:backend": "x",
-    }
+    config = {STACK_KEY: json.dumps(SECTION), f"{STACK_KEY}.pools[0].nodes": "3", "trainyard:backend": "x"}
     assert answers_in(config, STACK_KEY) == {("pools", 0, "nodes"): "3"}
     answers = answers_to(SECTION, config, STACK_KEY)
     assert answered(SECTION, answers)["pools"] == [{"nodes": 3}]

@@ -146,10 +146,7 @@ def test_a_file_that_the_engine_does_not_see_is_read_as_it_is_written(tmp_path: 
     file = tmp_path / "job.yaml"
     file.write_text("command: [python, train.py, 3e-4, 012, 2026-12-01, 1_0, .inf]\nnodes: 2\n")
     data, source = read_whole(file)
-    assert data == {
-        "command": ["python", "train.py", "3e-4", "012", "2026-12-01", "1_0", ".inf"],
-        "nodes": 2,
-    }
+    assert data == {"command": ["python", "train.py", "3e-4", "012", "2026-12-01", "1_0", ".inf"], "nodes": 2}
     assert not source.problems
 
 

@@ -18,12 +18,7 @@ import torch.distributed as dist
 
 from tests.training.launch import events, sha256
 from tests.training.test_trainer import configure, train
-from trainyard_train.checkpointing.checkpoint import (
-    Checkpoint,
-    InUseError,
-    Manifest,
-    Retention,
-)
+from trainyard_train.checkpointing.checkpoint import Checkpoint, InUseError, Manifest, Retention
 from trainyard_train.checkpointing.digests import Data
 from trainyard_train.checkpointing.finding import Finder
 from trainyard_train.checkpointing.folder_store import Files, FolderStore

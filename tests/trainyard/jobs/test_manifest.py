@@ -212,11 +212,7 @@ def test_each_accelerator_comes_with_its_share_of_the_machine() -> None:
     assert share == Share(cpus=19.0, memory_gib=204.75), "four fifths of 192 vCPUs and 2,048 GiB, by eight"
     assert spec(job("python", "a.py"), placement=JobPlacement("research", share=share))["trainer"][
         "resourcesPerNode"
-    ]["requests"] == {
-        "cpu": "76",
-        "memory": "819Gi",
-        "nvidia.com/gpu": "4",
-    }
+    ]["requests"] == {"cpu": "76", "memory": "819Gi", "nvidia.com/gpu": "4"}
     simulated = {"model": "simulated", "count": 1}
     unknown = NodePoolSpec.model_validate({**facts, "accelerator": simulated})
     assert share_of_pool(unknown) == Share()

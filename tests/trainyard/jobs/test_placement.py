@@ -84,11 +84,7 @@ def job(**more: Any) -> JobSpec:
         (Size(gpus=12), {}, (2, 6, "torch-ib-shared", "research", ())),
         (Size(gpus=4, nodes=2), {}, (2, 2, "torch-ib-shared", "research", ())),
         (Size(nodes=2), {"nodes": 2}, (2, 8, "torch-ib-shared", "research", ())),
-        (
-            Size(nodes=2),
-            {"nodes": 2, "gpus": 4},
-            (2, 4, "torch-ib-shared", "research", ()),
-        ),
+        (Size(nodes=2), {"nodes": 2, "gpus": 4}, (2, 4, "torch-ib-shared", "research", ())),
         (Size(), {}, (1, 1, "torch-ib-shared", "research", ())),
         (Size(gpus=8), {"queue": "amd"}, (1, 8, "torch-ib-shared-rocm", "amd", ())),
         (Size(gpus=8), {"runtime": "mpi-ib-shared"}, (1, 8, "mpi-ib-shared", "research", ())),

@@ -11,13 +11,7 @@ import pytest
 from infra.clients.kubernetes import ApiError, Object
 from infra.clients.kubernetes.api import Query
 from infra.stackfile.offer import PoolOffer
-from tests.trainyard.jobs.lists import (
-    admitted,
-    cluster_queue,
-    condition,
-    research,
-    workload,
-)
+from tests.trainyard.jobs.lists import admitted, cluster_queue, condition, research, workload
 from trainyard.jobs.key import FLAVORS
 from trainyard.jobs.queue import Queue, queues, shown
 

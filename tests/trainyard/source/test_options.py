@@ -14,13 +14,7 @@ from infra.stackfile import JobSpec
 from tests.infra.stackfile.test_wrong_jobs import GOOD, WRONG
 from tests.patches import changed
 from trainyard.source.files import Listing
-from trainyard.source.options import (
-    RunRequest,
-    check_program,
-    job_of,
-    made_up,
-    written,
-)
+from trainyard.source.options import RunRequest, check_program, job_of, made_up, written
 
 NAMED_BY_US = ("name", "team")
 """Keys that the command adds if a job.yaml does not have them."""

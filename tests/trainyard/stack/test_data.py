@@ -211,12 +211,7 @@ def down(mine: Session, monkeypatch: pytest.MonkeyPatch, *, typed: str | None, c
 
 @pytest.mark.parametrize(
     ("typed", "confirmed", "goes_on"),
-    [
-        ("mine", False, True),
-        ("yes", False, False),
-        (None, False, False),
-        (None, True, True),
-    ],
+    [("mine", False, True), ("yes", False, False), (None, False, False), (None, True, True)],
 )
 def test_down_asks_for_the_stacks_name_before_it_deletes_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str | None, confirmed: bool, goes_on: bool

@@ -13,8 +13,7 @@ def images(
     output: Output = Form.TEXT,
     check: Annotated[bool, typer.Option("--check", help="Check that the registries have each.")] = False,
     archive: Annotated[
-        Path | None,
-        typer.Option(help="Check this OCI archive as the training image, before it is pushed."),
+        Path | None, typer.Option(help="Check this OCI archive as the training image, before it is pushed.")
     ] = None,
     lock: Annotated[bool, typer.Option("--lock", help="Write each digest into the stack file.")] = False,
 ) -> None:

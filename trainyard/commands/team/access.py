@@ -11,8 +11,7 @@ def access(
     team: Annotated[str, typer.Option(help="The team whose members get access.")],
     stack: StackName = "",
     sign_in: Annotated[
-        str,
-        typer.Option(metavar="COMMAND", help="The exec plugin that signs them in. Default: the stack's."),
+        str, typer.Option(metavar="COMMAND", help="The exec plugin that signs them in. Default: the stack's.")
     ] = "",
     to: Annotated[Path | None, typer.Option(help="The file. Default: STACK-TEAM.access.yaml.")] = None,
 ) -> None:

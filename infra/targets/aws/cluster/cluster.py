@@ -204,10 +204,7 @@ def _has_efa(pools: Iterable[PoolSettings]) -> bool:
 def _filesystem(deps: NodeGroupDeps, storage: StorageSpec, locks: Sequence[pulumi.Resource]) -> VolumeSource:
     """Make the shared filesystem, linked to the bucket where it is to be, or use the one that exists."""
     scope, efa_group = deps.scope, deps.efa_group
-    clients = {
-        "cluster": deps.control_plane.security_group,
-        **({"efa": efa_group.id} if efa_group else {}),
-    }
+    clients = {"cluster": deps.control_plane.security_group, **({"efa": efa_group.id} if efa_group else {})}
     spec = scope.spec.filesystem
     days = spec.snapshot_retention_days(storage.checkpoints)
     if not isinstance(spec, LustreSpec):

@@ -212,11 +212,7 @@ def efs_volumes(filesystem_id: pulumi.Input[str]) -> VolumeSource:
 
 
 def _group(
-    scope: Scope,
-    role: str,
-    network: Network,
-    clients: pulumi.Input[str],
-    ports: tuple[tuple[int, int], ...],
+    scope: Scope, role: str, network: Network, clients: pulumi.Input[str], ports: tuple[tuple[int, int], ...]
 ) -> aws.ec2.SecurityGroup:
     """A group with some ports open to clients and to its members (Lustre's servers connect to each other)."""
     return aws.ec2.SecurityGroup(

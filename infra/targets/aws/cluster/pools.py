@@ -109,10 +109,7 @@ def node_group(deps: NodeGroupDeps, group: NodeGroup, settings: PoolSettings) ->
         ),
         region=scope.region,
         tags={**waiver, **group_tags(group)} or None,
-        opts=scope.options(
-            depends_on=deps.depends_on,
-            ignore_changes=_sizes_of_others(group),
-        ),
+        opts=scope.options(depends_on=deps.depends_on, ignore_changes=_sizes_of_others(group)),
     )
     if group.is_autoscaled:
         let_it_resize(scope, group, made)

@@ -19,10 +19,7 @@ from infra.stackfile.target import ManagedTargetSpec
 AccountId = Annotated[
     str,
     matching(
-        "aws_account",
-        r"[0-9]{12}",
-        "the 12 digits of an AWS account",
-        "write the account's number in quotes",
+        "aws_account", r"[0-9]{12}", "the 12 digits of an AWS account", "write the account's number in quotes"
     ),
 ]
 PRINCIPAL = r"arn:aws[a-z-]*:iam::[0-9]{12}:(role|user)/[\w+=,.@/-]+"

@@ -119,11 +119,7 @@ class AzureCluster(Cluster):
 
 
 def _identities(
-    stack: Stack,
-    scope: Scope,
-    deps: ClusterDeps,
-    control_plane: ControlPlane,
-    store: BucketIds,
+    stack: Stack, scope: Scope, deps: ClusterDeps, control_plane: ControlPlane, store: BucketIds
 ) -> dict[str, dict[str, pulumi.Input[str]]]:
     """Let each team's jobs reach their part of the container, and those that stage datasets read these."""
     group, issuer = deps.groups.cluster, control_plane.issuer

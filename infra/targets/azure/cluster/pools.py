@@ -77,11 +77,7 @@ def system_pool(
 
 
 def agent_pool(
-    scope: Scope,
-    deps: ClusterDeps,
-    control_plane: ControlPlane,
-    pool: NodePoolSpec,
-    settings: PoolSettings,
+    scope: Scope, deps: ClusterDeps, control_plane: ControlPlane, pool: NodePoolSpec, settings: PoolSettings
 ) -> AgentPool:
     """Declare the agent pool of a pool for jobs."""
     spot: dict[str, Any] = {}

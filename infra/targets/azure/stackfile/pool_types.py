@@ -13,5 +13,5 @@ POOL_TYPES: Mapping[str, PoolChanges] = {
         sizes=["maxCount", "count"],
         rolling=["orchestratorVersion", "osSKU"],
         replaced="its jobs are evicted; old nodes are deleted before new ones start",
-    ),
+    )
 }

@@ -45,9 +45,7 @@ def make_bucket(
         coreweave.ObjectStorageBucketPolicy(f"{stack}-bucket", bucket=bucket.name, policy=text, opts=below)
 
 
-def _rules(
-    lifecycle: LifecycleSpec,
-) -> list[coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs]:
+def _rules(lifecycle: LifecycleSpec) -> list[coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs]:
     """Unfinished uploads and superseded objects are deleted after some days."""
     abort = coreweave.ObjectStorageBucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs
     expire = coreweave.ObjectStorageBucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs

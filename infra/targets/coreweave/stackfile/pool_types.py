@@ -12,5 +12,5 @@ POOL_TYPES: Mapping[str, PoolChanges] = {
         labels="spec.nodeLabels",
         sizes=["spec.maxNodes", "spec.targetNodes"],
         replaced="its jobs are evicted; old nodes are deleted before new ones start",
-    ),
+    )
 }

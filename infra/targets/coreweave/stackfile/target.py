@@ -56,8 +56,7 @@ class BucketPolicySpec(Spec):
     """Principals that may access the bucket; a team's principal may access only `checkpoints/<team>/`."""
 
     administrators: tuple[Principal, ...] = Field(
-        min_length=1,
-        description="principals with full access to the bucket, among them the user of `up`",
+        min_length=1, description="principals with full access to the bucket, among them the user of `up`"
     )
     teams: dict[Name, Principal] = Field(description="team to the principal of its keys")
 

@@ -105,10 +105,7 @@ class GcpCluster(Cluster):
             [team.name for team in stack.teams],
             stack.storage.object_store.lifecycle or LifecycleSpec(),
         )
-        read_datasets(
-            scope,
-            [each for each in stack.datasets if each.uses_identity],
-        )
+        read_datasets(scope, [each for each in stack.datasets if each.uses_identity])
         self.outputs = ClusterOutputs(
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,

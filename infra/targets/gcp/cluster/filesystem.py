@@ -87,11 +87,7 @@ def lustre_volumes(handle: str, address: pulumi.Input[str], name: str) -> Volume
         below = f"/{path}" if path else ""
         attributes = {"ip": address, "filesystem": f"{name}{below}"}
         volume = f"{handle}{below.replace('/', '-')}"
-        csi = {
-            "driver": "lustre.csi.storage.gke.io",
-            "volumeHandle": volume,
-            "volumeAttributes": attributes,
-        }
+        csi = {"driver": "lustre.csi.storage.gke.io", "volumeHandle": volume, "volumeAttributes": attributes}
         return {"csi": csi, "mountOptions": ["flock"]}
 
     return source

@@ -212,12 +212,7 @@ def queued_pools_are_on_demand(target: GcpSpec, pools: Pools) -> Iterator[Findin
         if pool.label != "on-demand":
             drawn = "a reservation" if pool.capacity == "reserved" else pool.label
             allowed = f"capacity: on-demand; {drawn} cannot be provisioned for a job"
-            yield (
-                path,
-                got,
-                allowed,
-                f"remove `provisioning:`, or add a separate pool beside {pool.name!r}",
-            )
+            yield (path, got, allowed, f"remove `provisioning:`, or add a separate pool beside {pool.name!r}")
         if pool.accelerator is None or pool.fabric == "ici":
             allowed = "nodes with GPUs: this release provisions no others for a job"
             yield (

@@ -10,5 +10,5 @@ POOL_TYPES: Mapping[str, PoolChanges] = {
     # Labels and taints are set on existing nodes, and removed from them.
     "kubernetes:core/v1:NodePatch": PoolType(
         labels="metadata.labels", sizes=[], replaced="labels and taints are removed and set again"
-    ),
+    )
 }

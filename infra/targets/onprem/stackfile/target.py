@@ -101,8 +101,7 @@ class InfinibandSpec(Spec):
     )
     device_ids: tuple[DeviceId, ...] = Field(min_length=1, description="PCI device IDs of the NICs")
     driver: InstallMode = Field(
-        default="install",
-        description="NVIDIA DOCA driver for the NICs; `existing`: installed on the nodes",
+        default="install", description="NVIDIA DOCA driver for the NICs; `existing`: installed on the nodes"
     )
     pool: Name | None = Field(
         default=None, description="name of the address pool for the pods' RDMA interfaces; required for RoCE"

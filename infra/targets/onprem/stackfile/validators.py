@@ -302,10 +302,7 @@ def object_store_has_no_size(target: OnpremSpec, storage: StorageSpec) -> Iterat
     yield from cloud_validators.the_object_store_has_no_size(target.kind, storage)
 
 
-CHECKS = Checks(
-    __name__,
-    amd_has_its_images,
-)
+CHECKS = Checks(__name__, amd_has_its_images)
 
 
 def _ethernet(target: OnpremSpec) -> InfinibandSpec | None:

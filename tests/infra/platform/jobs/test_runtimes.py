@@ -104,12 +104,7 @@ def test_the_runtimes_name_accelerators_by_the_variables_that_ranks_read() -> No
 def test_a_job_that_we_submit_starts_as_the_runtimes_own_command_does(framework: str) -> None:
     def command(fabric: str) -> list[str]:
         job = JobSpec(
-            name="a",
-            team="b",
-            runtime=f"{framework}-{fabric}",
-            nodes=2,
-            gpus=8,
-            args=("--config", "c"),
+            name="a", team="b", runtime=f"{framework}-{fabric}", nodes=2, gpus=8, args=("--config", "c")
         )
         started: list[str] = manifest(job, "run")["spec"]["trainer"]["command"]
         return started

@@ -119,12 +119,7 @@ def _check_pool(session: Session, faults: Faults, fake: Fake) -> None:
 
 
 def run_rehearsal(
-    session: Session,
-    faults: Faults,
-    form: ReportForm,
-    *,
-    adopts: bool = False,
-    origin: str = "",
+    session: Session, faults: Faults, form: ReportForm, *, adopts: bool = False, origin: str = ""
 ) -> None:
     """Rehearse the stack, and print the outcome."""
     session.stack  # noqa: B018 -- wrong input ends here

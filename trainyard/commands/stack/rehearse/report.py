@@ -117,8 +117,7 @@ class RehearsalReport:
             f"{_counted(self.types)}. {FIGURE[0].upper()}{FIGURE[1:]}.",
             "",
             _details(
-                "Changes of pools",
-                [f"{phase.name}: {note}" for phase in done.phases for note in phase.notes],
+                "Changes of pools", [f"{phase.name}: {note}" for phase in done.phases for note in phase.notes]
             ),
             _details("Refused", [f"{each.name}: {each.message} **{each.fix}**" for each in done.refused]),
             _details("Survived", list(done.survived)),
