@@ -90,7 +90,10 @@ def _settle(session: Session, *, is_first: bool) -> bool:
 def adopt_what_exists(session: Session) -> None:
     """Import the stack's existing cloud resources into the state. Raises InputError for other targets."""
     if not session.is_searchable:
-        got, fix = f"kind: {session.stack.target.kind}", "run `trainyard up`, which adopts what exists"
+        got, fix = (
+            f"kind: {session.stack.target.kind}",
+            "run `trainyard up`: it continues with what has its mark",
+        )
         raise InputError([Problem(f"stack {session.stack_name}", got, "a stack of aws, azure or gcp", fix)])
     prepare_engine(session)
     name = session.stack.name
@@ -142,7 +145,8 @@ def _preview(session: Session) -> None:
     except TrainyardError as error:
         raise explained(session, error) from error
     _report(session, result)
-    check_data(session, result.steps)
+    if not session.is_embedded:  # whose data is in folders of this host, which no engine deletes
+        check_data(session, result.steps)
 
 
 def _hand_over(session: Session, *, now: bool = True) -> None:

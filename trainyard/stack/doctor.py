@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 
+from rich.console import Console
 from rich.markup import escape
 
 from infra.errors import ExitCode, HostError, Problem
 from local.toolchain.doctor import Diagnosis, DoctorFinding, DoctorStatus, diagnose, from_problem
+from trainyard.forms import Form
 from trainyard.stack.change import wanted_artifacts
 from trainyard.stack.session import Session
 
 
-def examine(session: Session) -> int:
+@dataclass(frozen=True)
+class Answer:
+    """What a cloud account or a cluster has answered."""
+
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was not checked, or is only to be known."""
+    checked: str = ""
+    """What was checked, where there is no problem."""
+
+
+def examine(session: Session, form: Form = Form.TEXT) -> int:
     """Print existing and missing dependencies, and the steps of `up`; return the exit code."""
     diagnosis = diagnose(
         session.toolchain,
@@ -21,11 +36,35 @@ def examine(session: Session) -> int:
         _packages(session),
         runs_nodes=session.is_embedded,
     )
-    diagnosis.render(session.console)
-    code = diagnosis.exit_code or _examine_account(session) or _examine_cluster(session, diagnosis)
-    unable = "`trainyard up` cannot start yet."
-    session.console.print(unable if code else "[green]`trainyard up` can start.[/]")
+    account = Answer() if diagnosis.exit_code else _ask_account(session)  # needs the SDK
+    answers = (account, _ask_cluster(session, diagnosis))
+    code = diagnosis.exit_code or (ExitCode.HOST if any(each.problems for each in answers) else ExitCode.OK)
+    if form is Form.JSON:
+        session.console.file.write(json.dumps(_as_data(diagnosis, answers), indent=1) + "\n")
+    else:
+        diagnosis.render(session.console)
+        _show(session.console, answers)
+        unable = "`trainyard up` cannot start yet."
+        session.console.print(unable if code else "[green]`trainyard up` can start.[/]")
     return code
+
+
+def _as_data(diagnosis: Diagnosis, answers: Sequence[Answer]) -> dict[str, object]:
+    return {
+        "findings": [asdict(each) for each in diagnosis.findings],
+        "problems": [asdict(problem) for each in answers for problem in each.problems],
+        "notes": [note for each in answers for note in each.notes],
+    }
+
+
+def _show(console: Console, answers: Sequence[Answer]) -> None:
+    for each in answers:
+        for problem in each.problems:
+            console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
+        for note in each.notes:
+            console.print(f"[yellow]note[/]  {escape(note)}", highlight=False, soft_wrap=True)
+        if each.checked and not each.problems:
+            console.print(f"[green]ok[/]  {each.checked}", highlight=False)
 
 
 def _packages(session: Session) -> Iterator[DoctorFinding]:
@@ -41,43 +80,31 @@ def _packages(session: Session) -> Iterator[DoctorFinding]:
         yield from_problem("packages", packages.problem("not installed"))
 
 
-def _examine_account(session: Session) -> int:
+def _ask_account(session: Session) -> Answer:
     """Ask the stack's cloud, where there are credentials, whether it has what `up` needs."""
     account = session.target.open_account()
     if account is None:
-        return ExitCode.OK
+        return Answer()
     found = account.preflight(session.stack)
     if found.why_unreadable:
-        session.console.print(f"[yellow]not checked[/]  {escape(found.why_unreadable)}", highlight=False)
-        return ExitCode.OK
-    for problem in found.problems:
-        session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
-    if not found.problems:
-        session.console.print(f"[green]ok[/]  {session.target.kind}: {found.checked}", highlight=False)
-    return ExitCode.HOST if found.problems else ExitCode.OK
+        return Answer(notes=(f"not checked: {found.why_unreadable}",))
+    return Answer(found.problems, checked=f"{session.target.kind}: {found.checked}")
 
 
-def _examine_cluster(session: Session, diagnosis: Diagnosis) -> int:
+def _ask_cluster(session: Session, diagnosis: Diagnosis) -> Answer:
     """Ask a cluster that exists whether the stack can come there; names of objects need the charts."""
     if not session.is_of_others:
-        return ExitCode.OK
+        return Answer()
     from trainyard.stack.cluster.findings import examine, mark_of
     from trainyard.stack.preview import announced, prepared
 
     has_charts = all(each.state is DoctorStatus.OK for each in diagnosis.findings)
     objects = announced(session, prepared(session)) if has_charts else []
     found = examine(session.api, session.stack, mark_of(session), objects)
-    for problem in found.problems:
-        session.console.print(f"[red]problem[/]  {escape(str(problem))}", highlight=False)
-    if found.note:
-        session.console.print(f"[yellow]note[/]  {escape(found.note)}", highlight=False)
-    if not has_charts:
-        later = "names of its objects: asked by `trainyard preview`, which gets the charts first"
-        session.console.print(f"[yellow]not checked[/]  {later}", highlight=False)
-    if not found.problems:
-        nodes = f"Kubernetes {found.seen.version}, {len(found.seen.nodes)} nodes"
-        session.console.print(f"[green]ok[/]  the cluster: {nodes}", highlight=False)
-    return ExitCode.HOST if found.problems else ExitCode.OK
+    later = "not checked: names of its objects, for which `trainyard preview` gets the charts first"
+    notes = [note for note in (found.note, "" if has_charts else later) if note]
+    nodes = f"the cluster: Kubernetes {found.seen.version}, {len(found.seen.nodes)} nodes"
+    return Answer(found.problems, tuple(notes), nodes)
 
 
 def _remains(session: Session) -> Iterable[Problem]:
