@@ -214,7 +214,8 @@ def test_a_pod_without_an_identity_and_one_without_the_right_are_reported(
         save(container(azure), 3)
 
 
-def test_the_buckets_rules_match_the_marks_that_the_trainer_sets() -> None:
-    assert '"name": "trainyard.dev/superseded"' in json.dumps(golden_plan("azure"))
-    assert '"daysSinceCustomTime": 7' in json.dumps(golden_plan("gcp"))
-    assert '"key": "trainyard.dev/superseded"' in json.dumps(golden_plan("aws"))
+def test_the_buckets_rules_match_the_marks_that_the_trainer_sets_on_checkpoints_alone() -> None:
+    azure, gcp, aws = (json.dumps(golden_plan(each)) for each in ("azure", "gcp", "aws"))
+    assert '"name": "trainyard.dev/superseded"' in azure and "checkpoints/checkpoints/" in azure
+    assert '"daysSinceCustomTime": 7, "matchesPrefixes": ["checkpoints/"]' in gcp
+    assert '"prefix": "checkpoints/", "tags": {"trainyard.dev/superseded": "true"}' in aws
