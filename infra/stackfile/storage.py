@@ -59,7 +59,8 @@ class LifecycleSpec(Spec):
 
     superseded_days: Positive = Field(
         default=7,
-        description="days until a checkpoint that the training package marked as superseded is deleted",
+        description="days after which a checkpoint that the training package marked as superseded is deleted:"
+        " S3 and Azure count from its write, Google Cloud from the mark",
     )
     deleted_days: Annotated[Positive, Field(ge=7, le=90)] = Field(
         default=30, description="days in which a deleted or overwritten object can be restored"
