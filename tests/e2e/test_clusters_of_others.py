@@ -97,6 +97,7 @@ def with_their_kueue(declaration: Declaration) -> None:
 @pytest.fixture(scope="module")
 def with_existing(platform: LocalStack, theirs: dict[str, Any]) -> LocalStack:
     """The stack, with the Kueue that it had installed left to others."""
+    platform.trainyard("up", "--refresh")  # the tests before have taken objects away
     before = identities(platform, *KUEUES)
     document = yaml.safe_load(platform.file.read_text())
     with_their_kueue(document["config"]["trainyard:stack"])

@@ -119,7 +119,8 @@ def test_a_full_disk_is_reported_before_anything_starts(small_disk: Path) -> Non
 
 def test_a_wrong_stack_file_is_reported_with_every_problem_and_its_line(other: LocalStack) -> None:
     text = other.file.read_text()
-    for right, wrong in (("nodes: 1", "nodes: -1"), ("gpus: 1", "gpus: many"), ("low: 100", "low: few")):
+    changes = {"nodes: 1": "nodes: -1", "capacity: spot": "capacity: spit", "cohort: ": "cohorts: "}
+    for right, wrong in changes.items():
         text = text.replace(right, wrong)
     other.file.write_text(text)
     refused = other.trainyard("up", code=2)
