@@ -6,7 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from infra.errors import InputError, Problem, did_you_mean
 from infra.stackfile.profiles import PROFILES, SYSTEM, TABLE
@@ -14,6 +17,29 @@ from infra.stackfile.source import STACK_KEY
 from trainyard.stack.reference import JOB, default_of, type_of
 
 Schema = Mapping[str, Any]
+JUDGES: Mapping[str, str] = {
+    "target.access": "security-private-endpoint, security-ingress",
+    "target.deletion_protection": "security-deletion-protection",
+    "target.filesystem": "security-customer-keys, spot-checkpoint-volumes",
+    "target.keys": "security-customer-keys",
+    "target.kms_key": "security-customer-keys",
+    "target.network": "security-data-network",
+    "target.region": "residency-region, residency-locations",
+    "target.tags": "cost-tags",
+    "target.training_image": "kubernetes-images-pinned",
+    "pools.capacity": "spot-fallback, cost-capacity-purchases",
+    "pools.checkpoint_seconds": "spot-checkpoint-time",
+    "pools.fabric": "fabric-lint, fabric-unmixed-pools",
+    "pools.machine": "cost-ceilings, fabric-lint",
+    "pools.nodes": "cost-ceilings, cost-idle-pools",
+    "pools.spot_waiver": "spot-diversified",
+    "pools.zones": "spot-diversified, fabric-one-zone",
+    "queues.flavors": "spot-queue-fallback",
+    "storage.object_store": "security-bucket-companions, residency-copies",
+}
+"""Beginning of a key's path → policies that look at what it becomes."""
+MOST = 100
+"""Most characters of an example: a longer section is in the reference."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +56,12 @@ class Key:
     """Name, type and meaning of each key below it."""
     profiles: tuple[str, ...] = ()
     """Its defaults in the profiles, and the target or pool that has them."""
+
+    @property
+    def policies(self) -> str:
+        """Policies that look at it."""
+        found = (names for start, names in JUDGES.items() if f"{self.path}.".startswith(f"{start}."))
+        return next(found, "")
 
 
 def find(schema: Schema, path: str) -> list[Key]:
@@ -108,8 +140,32 @@ def _objects(schema: Schema, value: Schema) -> Iterator[tuple[Schema, tuple[str,
         yield value, ()
 
 
-def lines(keys: Sequence[Key]) -> Iterator[str]:
-    """Write keys as text: one block for each form."""
+def example(stacks: Path, key: Key) -> str:
+    """Return the key as the first shipped stack file writes it, of a target that has it like this."""
+    for file in sorted(stacks.glob("Pulumi.*.yaml")):
+        stack = (yaml.safe_load(file.read_text()).get("config") or {}).get(STACK_KEY) or {}
+        kind = (stack.get("target") or {}).get("kind", "")
+        for value in _values(stack, key.path.split(".")) if not key.targets or kind in key.targets else ():
+            name = key.path.rpartition(".")[2]
+            text = yaml.safe_dump({name: value}, default_flow_style=True, sort_keys=False, width=1000)
+            return f"{text.strip()[1:-1]}   {file.name}"
+    return ""
+
+
+def _values(data: Any, path: Sequence[str]) -> Iterator[Any]:  # noqa: ANN401 -- YAML
+    """Yield what stands at a path, in each entry of the lists on the way."""
+    if isinstance(data, list):
+        for each in data:
+            yield from _values(each, path)
+    elif not path:
+        yield data
+    elif isinstance(data, dict) and path[0] in data:
+        below = data[path[0]]
+        yield from [below] if len(path) == 1 else _values(below, path[1:])
+
+
+def lines(keys: Sequence[Key], stacks: Path | None = None) -> Iterator[str]:
+    """Write keys as text: one block for each form, with an example from a folder of stack files."""
     for index, key in enumerate(keys):
         if index:
             yield ""
@@ -119,6 +175,10 @@ def lines(keys: Sequence[Key]) -> Iterator[str]:
         if key.default:
             yield f"  default  {key.default}"
         yield from (f"  profile  {each}" for each in key.profiles)
+        if stacks and (found := example(stacks, key)) and len(found) <= MOST:
+            yield f"  example  {found}"
+        if key.policies:
+            yield f"  policies {key.policies}"
         yield f"  {key.meaning}"
         if key.below:
             width = max(len(name) for name, _, _ in key.below)

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from infra.errors import InputError
-from trainyard.stack.explain import find, lines
+from policies.pack import POLICIES
+from trainyard.stack.explain import JUDGES, example, find, lines
 from trainyard.stack.schema import file_schema
 
 SCHEMA = file_schema()
@@ -67,3 +68,20 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(path: str, fix: str) -> 
     with pytest.raises(InputError) as caught:
         find(SCHEMA, path)
     assert caught.value.problems[0].fix == fix
+
+
+def test_a_key_has_an_example_of_its_target_and_the_policies_that_look_at_it() -> None:
+    folder = STACKS[0].parent
+    [zones] = find(SCHEMA, "pools.zones")
+    assert f"  example  {example(folder, zones)}" in lines([zones], folder)
+    assert example(folder, zones).startswith("zones: [")
+    assert zones.policies == "spot-diversified, fabric-one-zone"
+    aws = next(each for each in find(SCHEMA, "target.filesystem.efa") if "aws" in each.targets)
+    assert example(folder, aws) == "efa: true   Pulumi.aws.yaml"
+
+
+def test_the_policies_of_keys_exist_and_so_do_the_keys() -> None:
+    known = {each.name for each in POLICIES}
+    for path, names in JUDGES.items():
+        assert find(SCHEMA, path)
+        assert set(names.split(", ")) <= known
