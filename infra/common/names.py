@@ -45,6 +45,8 @@ fabric, NVLink switches or channels of another job's NVLink domain, whatever its
 SPOT_WAIVER = "trainyard.dev/spot-waiver"
 """Tag or label with the reason for buying spot in one market."""
 
+OPERATOR_NAMESPACES = ("jobset-system", "kubeflow", "kubeflow-system", "kueue-system", "mpi-operator")
+"""Namespaces of the controllers that create and change parts of a job, with upstream's names."""
 ADMISSION_NAMESPACE = "trainyard-admission"
 STORAGE_NAMESPACE = "trainyard-storage"
 LOGS_NAMESPACE = "trainyard-logs"

@@ -302,4 +302,4 @@ def test_a_runner_inside_passes_the_lifecycle_of_a_private_stack(tmp_path: Path)
 
 def test_a_pool_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     output = rehearse(tmp_path, "aws-dev", "--insufficient-capacity", "spot", code=2)
-    assert "system, gpu" in output
+    assert "allowed: gpu, system" in output

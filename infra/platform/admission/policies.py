@@ -37,8 +37,6 @@ from infra.platform.base import metadata
 
 _API = "admissionregistration.k8s.io/v1"
 _ACCOUNT = "system:serviceaccount"
-OPERATORS = ("jobset-system", "kubeflow", "kubeflow-system", "kueue-system", "mpi-operator")
-"""Namespaces of the controllers that create and change parts of a job, with upstream's names."""
 POD_MAKERS = ("kubeflow", "mpi-operator")
 """Namespaces of the controllers that create pods of admitted jobs directly; the others create Jobs."""
 CLUSTER = ("system:kube-controller-manager", "system:kube-scheduler")
@@ -294,7 +292,7 @@ def _facts(controllers: Sequence[str]) -> dict[str, str]:
 
 def _is_controller(controllers: Sequence[str]) -> str:
     return (
-        f"{_asked_by(OPERATORS, KUBE_SYSTEM, controllers)} || request.userInfo.username in {list(CLUSTER)!r}"
+        f"{_asked_by(names.OPERATOR_NAMESPACES, KUBE_SYSTEM, controllers)} || request.userInfo.username in {list(CLUSTER)!r}"
         # A fleet's manager sends evaluated jobs. Only the platform may create namespaces with this
         # prefix.
         f" || request.userInfo.?groups.orValue([]).exists(each, each.startsWith('{_ACCOUNT}s:fleet-'))"

@@ -12,7 +12,6 @@ import yaml
 
 from infra.clients.kubernetes import Object
 from infra.errors import Problem
-from infra.platform.operators.kueue import frameworks
 from infra.stackfile import Stack
 from trainyard.stack.cluster.owners import is_of, owner_of
 from trainyard.stack.cluster.seen import ClusterSeen, Controller
@@ -207,7 +206,7 @@ def _wanted(stack: Stack, config: Mapping[str, Any]) -> tuple[dict[str, Any], li
     operators = stack.operators
     has = list((config.get("integrations") or {}).get("frameworks") or ())
     used = {"trainer.kubeflow.org/trainjob": operators.trainer, "kubeflow.org/mpijob": operators.mpi}
-    needed = [each for each in frameworks(operators) if used.get(each, "off") != "off"]
+    needed = [kind for kind, mode in used.items() if mode != "off"]
     if missing := [each for each in needed if each not in has]:
         why.append(f"it does not queue {', '.join(missing)}: their pods would be refused as unqueued")
         merge["integrations"] = {"frameworks": [*has, *missing]}

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from infra.clients.kubernetes import ApiError, ApiServer, Object
-from infra.platform.admission.policies import OPERATORS
+from infra.common.names import OPERATOR_NAMESPACES
 
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -77,7 +77,7 @@ class ClusterSeen:
     @property
     def elsewhere(self) -> list[Controller]:
         """Controllers in other namespaces than upstream's, which the admission policies know."""
-        return [each for each in self.controllers if each.namespace not in OPERATORS]
+        return [each for each in self.controllers if each.namespace not in OPERATOR_NAMESPACES]
 
     def controller(self, operator: str) -> Controller | None:
         """The Deployment of an operator; None where none was found."""
