@@ -291,8 +291,9 @@ def _facts(controllers: Sequence[str]) -> dict[str, str]:
 
 
 def _is_controller(controllers: Sequence[str]) -> str:
+    asked = _asked_by(names.OPERATOR_NAMESPACES, KUBE_SYSTEM, controllers)
     return (
-        f"{_asked_by(names.OPERATOR_NAMESPACES, KUBE_SYSTEM, controllers)} || request.userInfo.username in {list(CLUSTER)!r}"
+        f"{asked} || request.userInfo.username in {list(CLUSTER)!r}"
         # A fleet's manager sends evaluated jobs. Only the platform may create namespaces with this
         # prefix.
         f" || request.userInfo.?groups.orValue([]).exists(each, each.startsWith('{_ACCOUNT}s:fleet-'))"
