@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from catalog.quantities import SIZE, units
+from infra.common.names import TEAM_LABEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,4 +128,4 @@ def _of_platform(resource: Mapping[str, Any]) -> DataType | None:
     if resource["type"] != "kubernetes:core/v1:Namespace":
         return None
     labels = ((resource.get("inputs") or {}).get("metadata") or {}).get("labels") or {}
-    return TEAM_NAMESPACE if "trainyard.dev/team" in labels else None
+    return TEAM_NAMESPACE if TEAM_LABEL in labels else None

@@ -290,10 +290,11 @@ def _explained(address: str) -> Iterator[None]:
 
 
 def path_of(kind: Kind, namespace: str = "", name: str = "") -> str:
-    """Return the path of a kind's objects, of those in a namespace, or of one of them."""
+    """Return the path of a kind's objects, of those in a namespace, or of one; the core has no group."""
     group, version, plural = kind
+    root = f"/apis/{group}/{version}" if group else f"/api/{version}"
     within = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/{group}/{version}{within}/{plural}" + (f"/{name}" if name else "")
+    return f"{root}{within}/{plural}" + (f"/{name}" if name else "")
 
 
 def url(address: str, path: str, query: Query) -> str:

@@ -14,6 +14,7 @@ from engine.provider.cluster_claim import claim_of
 from engine.tables import PlainTable
 from infra.clients.kubernetes import ApiServer, Object
 from infra.stackfile.target import supported_minors
+from trainyard.stack.cluster.nodes import accelerators_of
 from trainyard.stack.cluster.operators import OPERATOR_APIS, definitions_asked, served_versions
 from trainyard.stack.cluster.owners import owner_of
 from trainyard.stack.cluster.seen import ClusterSeen, look
@@ -91,8 +92,7 @@ def _pools(seen: ClusterSeen) -> Iterator[Mapping[str, Any]]:
     """Yield a pool for each kind of accelerator that the catalogue has; the rest is for the system."""
     models: Counter[tuple[str, int]] = Counter()
     for node in seen.nodes:
-        allocatable = (node.get("status") or {}).get("allocatable") or {}
-        number = max((int(allocatable.get(each, 0)) for each in catalog.accelerator_resources()), default=0)
+        number = accelerators_of(node)
         if number and (model := _model_of((node["metadata"].get("labels") or {}).get(PRODUCT, ""))):
             models[model, number] += 1
     others = len(seen.nodes) - sum(models.values())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.clients.kubernetes import ApiServer, Object
+from infra.clients.kubernetes.api import path_of
 from infra.errors import Problem
 from trainyard.stack.cluster.owners import is_of, owner_of
 from trainyard.stack.cluster.seen import WORKERS, ClusterSeen
@@ -59,10 +60,9 @@ def taken(
         served = seen.kinds.get((each.api_version, each.kind))
         if served is None:  # a kind that the stack brings
             return None
-        version = each.api_version
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        within = f"/namespaces/{each.namespace}" if served.namespaced and each.namespace else ""
-        found: Object | None = api.find(f"{root}{within}/{served.plural}/{each.name}")
+        group, _, version = each.api_version.rpartition("/")
+        namespace = each.namespace if served.namespaced else ""
+        found: Object | None = api.find(path_of((group, version, served.plural), namespace, each.name))
         return found
 
     wanted = list(objects)

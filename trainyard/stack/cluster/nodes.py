@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import catalog
 from infra.clients.kubernetes import Object
 from infra.errors import Problem
 from infra.stackfile import Stack
@@ -85,14 +86,14 @@ def nodes_fit(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
                 got = f"{', '.join(missing)}: no such node"
                 yield Problem(path, got, f"nodes of the cluster: {known}", "see `kubectl get nodes`")
             for name in members:
-                has = _accelerators(nodes[name]) if name in nodes else 0
+                has = accelerators_of(nodes[name]) if name in nodes else 0
                 if has and pool in counts and has != counts[pool]:
                     got = f"node {name} offers {has} accelerators"
                     fix = "correct the pool's accelerator, or look for broken or shared (MIG) devices"
                     yield Problem(path, got, f"{counts[pool]} per node, as in pool {pool}", fix)
 
 
-def _accelerators(node: Object) -> int:
+def accelerators_of(node: Object) -> int:
     """Accelerators that a node's device plugin offers; 0 while none runs."""
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return max((int(allocatable.get(name, 0)) for name in ("nvidia.com/gpu", "amd.com/gpu")), default=0)
+    return max((int(allocatable.get(name, 0)) for name in catalog.accelerator_resources()), default=0)
