@@ -16,15 +16,26 @@ COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --universal --python-
 # SAMPLE=1 also runs some tests of a tier that has passed before with the same content.
 TIER = $(BIN)/python -m tests.proof $@ $(if $(SAMPLE),sample)
 
+# Looks for what macOS lacks, in a sixth of the time of all types: packages are not read, so the codes that need theirs are off.
+ON_MAC = env MYPYPATH=training/src $(BIN)/mypy --platform darwin --config-file= --python-version 3.11 --cache-dir $(MYPY_CACHE_DIR)/darwin \
+	--follow-imports skip --ignore-missing-imports --disable-error-code call-arg --disable-error-code var-annotated \
+	--exclude infra/platform/programs/ --no-error-summary
+
+# Fails where a system has no wheel, with its hash in the lock, of a package. Arguments: the system, options of uv.
+WHEELS = env MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip install --dry-run --quiet --require-hashes --only-binary :all: \
+	--python-version 3.11 --target .trainyard/wheels --python-platform
+OF_HOST := -r pyproject.toml -c requirements/host.txt
+
 # Installs packages in a separate folder, which tests append to sys.path. Arguments: the folder, options of uv.
 define aside
 test .trainyard/$(1)/.done -nt requirements/$(if $(filter peers,$(1)),peers,host).txt || { rm -rf .trainyard/$(1) && \
 	$(BIN)/uv pip install --quiet --require-hashes --target .trainyard/$(1) $(2) && touch .trainyard/$(1)/.done; }
 endef
+KINDS = $(patsubst infra/targets/%/target.py,%,$(wildcard infra/targets/*/target.py))
 # Options that leave packages of the training environment out of a lock. Argument: their names, a regular expression.
 but_training = $$(grep -oE '^($(1))==' requirements/training.txt | tr -d = | sed 's/^/--no-emit-package /')
 
-.PHONY: help up down status doctor release test sum unit clouds training e2e cluster engine ranks nfs soak bench peers guides clis check format lock clean venv venv-dev prepared
+.PHONY: help up down status doctor release test sum unit clouds training e2e beside cluster engine ranks nfs soak bench peers guides clis mkdocs docs check format lock clean venv venv-dev prepared
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -41,7 +52,7 @@ status: venv ## Show what runs
 doctor: venv ## Show what this host has and lacks, and what `up` would install
 	@$(BIN)/trainyard doctor
 
-test: prepared clis nfs peers ## All checks and tests that must pass for every change (COLD=1: forget what has passed)
+test: prepared clis mkdocs nfs peers ## All checks and tests that must pass for every change (COLD=1: forget what has passed)
 	@$(if $(COLD),rm -rf "$(CACHE)/results";) : > .trainyard/proof.jsonl
 	@$(MAKE) --no-print-directory --keep-going e2e BESIDE="check unit clouds training"; \
 		$(MAKE) --no-print-directory sum CODE=$$?
@@ -58,14 +69,17 @@ clouds: prepared ## Tests of the clouds' plans, against their SDKs and moto
 training: peers ## Tests of the training package
 	@$(BEHIND) $(TIER)
 
-# The cluster waits most, so it begins first. The others have a lower priority.
-e2e: prepared ## The end-to-end tests, their three parts in parallel
-	@$(MAKE) --no-print-directory --output-sync --jobs=4 BEHIND=tests/behind.sh cluster engine ranks $(BESIDE)
+# The cluster waits most, and has a higher priority. Tiers of BESIDE run one after another, so that the long ones begin at once.
+e2e: prepared guides ## The end-to-end tests, their three parts in parallel
+	@$(MAKE) --no-print-directory --output-sync --jobs=4 BEHIND=tests/behind.sh cluster engine ranks $(if $(BESIDE),beside)
+
+beside:
+	@code=0; for tier in $(BESIDE); do $(MAKE) --no-print-directory $$tier || code=1; done; exit $$code
 
 cluster: peers ## The tests on a real cluster (root)
 	@$(TIER)
 
-engine: prepared guides ## The tests on the real engine: guides, rehearsals, templates, policies
+engine: prepared clis mkdocs ## The tests on the real engine: guides, rehearsals, templates, policies
 	@$(BEHIND) $(TIER)
 
 ranks: peers nfs ## The tests of training jobs of several processes, and of checkpoints on NFS (root)
@@ -87,6 +101,12 @@ guides: prepared clis ## The AWS command line, for the tests of the guides
 clis: venv # for pipelines, too: templates/pipelines/bin
 	@$(call aside,clis,--group clis -c requirements/host.txt)
 
+mkdocs: venv
+	@$(call aside,docs,--group docs -c requirements/host.txt)
+
+docs: mkdocs ## Write the guides as a site that opens from disk, dist/site/index.html
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=.trainyard/docs $(BIN)/python -m mkdocs build --quiet
+
 bench: peers ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
 
@@ -97,6 +117,7 @@ check: prepared ## Lint, types, imports, Dockerfiles, shell programs
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BEHIND) $(BIN)/mypy $(PACKAGES)
+	@$(BEHIND) $(ON_MAC) $(filter-out benchmarks tests,$(PACKAGES))
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tests.arrows
 	@$(BIN)/hadolint training/images/*/Dockerfile
@@ -107,18 +128,23 @@ format: venv-dev ## Format the code
 	@$(BIN)/ruff format .
 
 lock: $(BIN)/uv ## Lock the Python packages (UPGRADE=1: to their newest versions)
-	@$(COMPILE) pyproject.toml --extra dev --group build --group go --group clis \
+	@$(COMPILE) pyproject.toml --extra dev --group build --group go --group clis --group docs \
 		--annotation-style line -o requirements/host.txt
 	@$(COMPILE) --group plugin --no-annotate -c requirements/host.txt -o requirements/plugin.txt
 	@$(COMPILE) training/pyproject.toml --extra jobs --no-annotate -o requirements/training.txt
 	@$(COMPILE) training/pyproject.toml --extra jobs --no-annotate -c requirements/training.txt -o requirements/training-rocm.txt \
 		$(call but_training,torch|triton|cuda-[a-z-]+|nvidia-[a-z0-9-]+)
-	@$(COMPILE) training/pyproject.toml --extra jobs --extra deepspeed --extra tracking --group pyproject.toml:peers \
+	@$(COMPILE) training/pyproject.toml --extra jobs --extra tracking --group pyproject.toml:peers \
 		--annotation-style line \
 		-c requirements/training.txt -o requirements/peers.txt $(call but_training,[a-z0-9._-]+)
+	@for on in aarch64-apple-darwin aarch64-unknown-linux-gnu x86_64-unknown-linux-gnu; do \
+		$(WHEELS) $$on $(OF_HOST) $(foreach kind,$(filter-out onprem,$(KINDS)),--extra $(kind)) || exit; \
+		$(WHEELS) $$on -r requirements/plugin.txt && $(WHEELS) $$on -r requirements/training.txt || exit; \
+	done
+	@$(WHEELS) x86_64-apple-darwin $(OF_HOST) # a member's commands
 
 clean: ## Delete what was built in this folder; the cache and the clusters remain
-	rm -rf .venv .trainyard build *.egg-info policies/build policies/*.egg-info training/build training/src/*.egg-info
+	rm -rf .venv .trainyard build dist *.egg-info policies/build policies/*.egg-info training/build training/src/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

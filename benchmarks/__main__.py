@@ -30,7 +30,6 @@ BENCHES = {
     "resharding": "peak memory and seconds of a load under another layout, against dcp.load",
     "restart": "from a killed worker to the first new step, against torchrun and NVRx",
     "lost": "bytes read and steps repeated after a loss, against torch.save and dcp under torchrun",
-    "loading": "time to load a picture from shards, against WebDataset",
     "gpu": "all that needs a GPU, in 15 minutes: killed ranks, NCCL's watchdog, a GPT, a Llama, large states",
     "allreduce": "all-reduces between two pods of a team, against the same without its NetworkPolicy",
     "folder": "from `trainyard run` of 5,000 files to the first step, against kubectl and code baked in",

@@ -19,7 +19,7 @@ from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
-SUMMARY, METHODS = DOCS / "benchmarks.md", DOCS / "benchmark-methods.md"
+SUMMARY, METHODS = DOCS / "benchmarks.md", DOCS / "dev/benchmark-methods.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 """Markers on both pages: `python -m benchmarks.figures` writes what is between them."""
 BUSY = 4.0
@@ -75,7 +75,6 @@ _ROWS = (
     ("resharding", "seconds of a load, FSDP, 4 → 2", "Time of a load, FSDP, 4 → 2 ranks", ("",)),
     ("resharding", "seconds of a load, DDP, 2 → 2", "Time of a load, DDP, 2 → 2 ranks", ("",)),
     ("resharding", "seconds of a load, DDP, 2 → 4", "Time of a load, DDP, 2 → 4 ranks", ("",)),
-    ("loading", "loading a picture", "A picture of 500 × 400 from shards", ("",)),
     ("startup", "`up` → first optimizer step", "`trainyard up` → first training step", ("helm",)),
     ("again", "second `up`", "Second `trainyard up`, no change", ("",)),
     ("recovery", "notice given", "Preemption notice → next step", ("",)),

@@ -23,7 +23,7 @@ from engine.engine import Engine
 from engine.paths import Paths
 from infra.common.artifacts import ROOT
 from infra.stackfile import parse
-from rehearsal.cloud import PermissiveCloud
+from rehearsal.cloud import Cloud
 from rehearsal.fake_provider import FakeProvider
 from rehearsal.rehearse import ANY_VERSION
 from trainyard.stack.session import Session
@@ -78,7 +78,7 @@ def generated(pools: int) -> dict[str, Any]:
 def attached(folder: Path) -> Iterator[Mapping[str, str]]:
     """Stand in for all providers; yields the environment of an engine that talks to them."""
     tools = Session(STACK, replace(Paths.from_environment(), state=folder / "state"))
-    with FakeProvider(PACKAGES, ANY_VERSION, cloud=PermissiveCloud({})) as fake_provider:
+    with FakeProvider(PACKAGES, ANY_VERSION, cloud=Cloud({})) as fake_provider:
         yield {**tools.toolchain.environment(), **fake_provider.environment()}
 
 

@@ -21,7 +21,8 @@ import yaml
 from benchmarks.arena import JOB_FILE, Arena, arena, quiet
 from benchmarks.figures import Figure, Repeats, alternating
 from infra.common.artifacts import Artifacts
-from local.cluster import ClusterConfig, EmbeddedCluster
+from local.cluster.cluster import EmbeddedCluster
+from local.cluster.config import ClusterConfig
 from tests.infra.plan import Plan, plan
 from trainyard.jobs.manifest import manifest
 

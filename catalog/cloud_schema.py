@@ -4,8 +4,6 @@ Kubernetes versions.
 A figure that no source gives is None, never a guess.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Looks up machines, regions, prices, quotas, preemption notices and versions of Kubernetes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import TypedDict, Unpack

@@ -1,7 +1,5 @@
 """Errors of the catalogue: a name that it lacks, and a data file that breaks its schema."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 
@@ -12,7 +10,7 @@ class UnknownNameError(LookupError):
         from difflib import get_close_matches  # needed only if a name is wrong
 
         names = sorted(known)
-        near = get_close_matches(got.lower(), [name.lower() for name in names], n=1, cutoff=0.5)
+        near = get_close_matches(got.lower(), [name.lower() for name in names], n=1, cutoff=0.6)
         meant = next((name for name in names if near and name.lower() == near[0]), None)
         self.path = path
         self.got = repr(got)

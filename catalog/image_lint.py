@@ -5,8 +5,7 @@ loader would find it: in one of the loader's default folders, in a folder of LD_
 that /etc/ld.so.cache names (ld.so(8)).
 """
 
-from __future__ import annotations
-
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -20,6 +19,8 @@ _TRIPLETS = ("x86_64-linux-gnu", "aarch64-linux-gnu")
 _FOLDERS = ("lib64", "usr/lib64", "lib", "usr/lib")
 TRUSTED = (*(f"{above}/{triplet}" for above in ("lib", "usr/lib") for triplet in _TRIPLETS), *_FOLDERS)
 """Folders that the dynamic loader searches by default, on Debian and on Red Hat."""
+_NCCL = re.compile(r"(?:nvidia_nccl_cu\d+-([\d.]+)\.dist-info/METADATA|libnccl\.so\.(\d+\.\d+\.\d+))$")
+"""Files that tell the version of NCCL: of PyTorch's wheels, and of the system's library."""
 _MOST_LINKS = 40
 """Maximum number of links in the resolution of one path, as in Linux (path_resolution(7))."""
 
@@ -86,6 +87,14 @@ def faults(contents: ImageContents, fabric: Fabric) -> Iterator[Fault]:
     for wanted in fabric.image_files:
         if not _has(contents, wanted.file, fabric):
             yield _fault(contents, wanted, fabric)
+    found = [
+        version for path in contents.files for groups in _NCCL.findall(path) for version in groups if version
+    ]
+    if fabric.nccl and fabric.nccl not in found:
+        got = f"NCCL {', '.join(sorted({*found}))}" if found else "no NCCL"
+        fix = f"install nvidia-nccl-cu12 or -cu13 {fabric.nccl} in the image"
+        allowed = f"NCCL {fabric.nccl}, for which the plugin on nodes of {fabric.name} is qualified"
+        yield Fault(("libnccl.so.2",), got, allowed, fix)
 
 
 def _has(contents: ImageContents, file: str, fabric: Fabric) -> bool:

@@ -1,7 +1,5 @@
 """Looks up dated prices of machines, storage, services and egress, or returns why there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date

@@ -1,7 +1,5 @@
 """Sizes and durations as Kubernetes writes them: `20Gi` (resource.Quantity), `1h30m` (Go)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ The policies read the catalogue in a process that starts at every preview, so th
 standard library: importing pydantic takes a third of the time in which the policies start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import date

@@ -4,8 +4,7 @@ data files. The other files have theirs in `cloud_schema`: a dataclass takes 2 m
 A figure that no source gives is None, never a guess.
 """
 
-from __future__ import annotations
-
+import re
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Literal
@@ -18,6 +17,9 @@ Architecture = Literal["amd64", "arm64"]
 POSITIVE = Bound("greater than 0", lambda value: value > 0)
 NOT_EMPTY = Bound("at least one", lambda value: len(value) > 0)
 Name = Annotated[str, NOT_EMPTY]
+Setting = Annotated[
+    str, Bound("NAME=value or NAME!=value", lambda text: bool(re.fullmatch("[A-Z0-9_]+!?=[^ ,=]+", text)))
+]
 Count = Annotated[int, POSITIVE]
 Amount = Annotated[float, POSITIVE]
 
@@ -119,6 +121,8 @@ class Sidecar:
     host_paths: dict[Name, HostPath] = field(default_factory=dict)
     annotations: dict[Name, str] = field(default_factory=dict)
     """Annotations of the sidecar's pod."""
+    ready: tuple[Name, ...] = ()
+    """Command that succeeds once it serves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +167,9 @@ class Fabric:
     resources: dict[Name, Count] = field(default_factory=dict)
     """Extended resources that a pod on a whole machine requests."""
     environment: dict[Name, str] = field(default_factory=dict)
-    unset: tuple[Name, ...] = ()
-    """Environment variables that must not be set: they override what the fabric's plugin detects."""
+    refused: tuple[Setting, ...] = ()
+    """Variables with which ranks leave the fabric, or lose GPUDirect: `NAME=value`, or `NAME!=value` for all
+    but one."""
     setup: str = ""
     """Shell line (bash) that sets NCCL variables which depend on the node."""
     pins_memory: bool = False
@@ -176,6 +181,14 @@ class Fabric:
     node_files: tuple[Name, ...] = ()
     """Files that the node provides to the container: libraries, and patterns of device files with at least
     one match."""
+    num_nics: Count | None = None
+    """NICs of a node that the class reaches, each with one match of a pattern `uverbs*`; None: the site's."""
+    nic_gbps: Amount | None = None
+    """Rate of each of them in Gb/s; None: the node's own files say it."""
+    mismatch: Literal["ends", "warns"] = "ends"
+    """What ranks do that find another network than the class has at their first communicator."""
+    nccl: Name | None = None
+    """Beginning of the versions of NCCL that the plugin on the nodes is qualified for."""
     hugepages_2mi_mib: Count | None = None
     host_paths: dict[Name, HostPath] = field(default_factory=dict)
     """Path on the node → mount path in the container."""

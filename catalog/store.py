@@ -1,7 +1,5 @@
 """Loads the catalogue's data files, each once and on first use, and looks up accelerators and fabrics."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache

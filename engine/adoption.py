@@ -6,8 +6,6 @@ names where the program gives none. Here a resource enters the state as the prog
 then refreshes it, so that the next preview shows the differences as changes.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Collection, Iterable, Mapping

@@ -5,15 +5,16 @@ The files of a file backend are read directly, which costs milliseconds. Any oth
 service) is read through `pulumi`, which shows no locks.
 """
 
-from __future__ import annotations
-
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+NUM_KEPT = 5
+"""States before the last operations that remain on this host: not every store has versions."""
 Ask = Callable[..., str]
 """Function that runs `pulumi` for a stack, with the arguments after it, and returns its output."""
 
@@ -46,6 +47,15 @@ class Backend(ABC):
         resources = self._deployment(stack).get("resources") or []
         return [each["urn"] for each in resources if each.get("protect")]
 
+    def keep(self, stack: str, folder: Path) -> None:
+        """Copy a state with resources as `pulumi stack import` takes it, and delete all but the last few."""
+        if deployment := self._deployment(stack):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = folder / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+            file.write_text(json.dumps({"version": 3, "deployment": deployment}))
+            for former in sorted(folder.glob("*.json"))[:-NUM_KEPT]:
+                former.unlink()
+
     def has_pending_operations(self, stack: str) -> bool:
         """Whether the last engine was cut off in the midst of an operation."""
         return bool(self._deployment(stack).get("pending_operations"))
@@ -77,6 +87,8 @@ class FileBackend(Backend):
                 attributes.unlink(missing_ok=True)
 
     def _deployment(self, stack: str) -> dict[str, Any]:
+        if not self.exists(stack):
+            return {}
         checkpoint: dict[str, Any] = json.loads(self.state_file(stack).read_text())["checkpoint"]
         return checkpoint.get("latest") or {}
 

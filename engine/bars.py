@@ -1,7 +1,5 @@
 """Shows the progress of long tasks as bars on a terminal."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -16,8 +14,8 @@ from rich.progress import Progress as Bars
 class RichProgress:
     """One bar per running task; what has ended remains as a line above."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
+    def __init__(self, console: Console) -> None:
+        self._console = console
         self._lock = threading.Lock()
         self._bars: Bars | None = None
         self._running = 0
@@ -26,7 +24,7 @@ class RichProgress:
         self._console.print(text, highlight=False, markup=False)
 
     @contextmanager
-    def task(self, name: str) -> Iterator[_RichTask]:
+    def task(self, name: str) -> "Iterator[_RichTask]":
         started = time.monotonic()
         bars = self._opened()
         bar = bars.add_task(name, total=None, text="")

@@ -2,8 +2,6 @@
 stack after a killed run. A failure is raised with the problems that `pulumi` reported.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -12,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -23,7 +22,7 @@ from engine.process import EngineProcess, ProcessResult
 from engine.progress import Progress
 from engine.recovery import MARKER, Finder
 from engine.settings import FOR_ANY_PULUMI
-from infra.errors import GO_ON, ExitCode, Problem, TrainyardError
+from infra.errors import GO_ON, ExitCode, InputError, Problem, TrainyardError
 
 SETTINGS = {
     **FOR_ANY_PULUMI,
@@ -46,6 +45,10 @@ controllers."""
 GO_ON_WITH_OTHERS = "--continue-on-error"
 """Option to continue after a failure: a pool without capacity blocks only resources that depend on the
 pool."""
+BUCKETS = ("azblob", "gs", "s3")
+"""URL schemes of states that several hosts share."""
+_NAMES_WHAT_IS_GONE = "snapshot integrity failure"
+"""In the engine's errors (pkg/resource/deploy/snapshot.go); `state repair` drops such references."""
 _NUM_SHOWN = 3
 
 
@@ -87,8 +90,20 @@ class Engine:
         """URL of the state backend, in Pulumi's format."""
         return self._environment.get("PULUMI_BACKEND_URL") or self._paths.engine.as_uri()
 
+    @property
+    def is_on_host(self) -> bool:
+        """Whether the states are in this host's folder, and nowhere else."""
+        return self.backend_url == self._paths.engine.as_uri()
+
+    @property
+    def passphrase(self) -> Path | None:
+        """File with the passphrase of the states' secrets; None where the user gives one."""
+        file, given = self._paths.engine / "passphrase", self._environment
+        is_ours = given.get("PULUMI_CONFIG_PASSPHRASE_FILE") == str(file)
+        return file if is_ours and "PULUMI_CONFIG_PASSPHRASE" not in given else None
+
     def _open_backend(self) -> Backend:
-        if self.backend_url == self._paths.engine.as_uri():
+        if self.is_on_host:
             return FileBackend(self._paths.engine, self._project["name"])
         return RemoteBackend(self._ask)
 
@@ -117,10 +132,11 @@ class Engine:
         return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if writes_state_once else {})
 
     def preview(
-        self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = ()
+        self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = (), refresh: bool = False
     ) -> OperationResult:
-        """Show what an `up` would do, and evaluate it by the policy packs."""
-        return self._operate(stack, "preview", self._packs(policy_packs), progress)
+        """Show what an `up`, with the same `refresh`, would do, and evaluate it by the policy packs."""
+        flags = [*self._packs(policy_packs), *(["--refresh"] if refresh else [])]
+        return self._operate(stack, "preview", flags, progress)
 
     def refresh(self, stack: str, progress: Progress) -> OperationResult:
         """Read every resource, and update the state."""
@@ -156,9 +172,19 @@ class Engine:
 
     def resources(self, stack: str) -> list[dict[str, Any]]:
         """The resources of the engine's state, each after those that it needs; secrets are encrypted."""
-        deployment = json.loads(self._export(stack))["deployment"]
+        deployment = json.loads(self.export(stack))["deployment"]
         resources: list[dict[str, Any]] = deployment.get("resources") or []
         return resources
+
+    def export(self, stack: str) -> str:
+        """The whole state as JSON; secrets are encrypted."""
+        return self._ask(stack, "stack", "export", "--stack", stack)
+
+    def restore(self, stack: str, exported: str) -> None:
+        """Give a stack without resources an exported state, which says how its secrets are encrypted."""
+        self.recover(stack)
+        self._config_file(stack, self._environment)
+        self._take_in(stack, exported, ())
 
     def is_empty(self, stack: str) -> bool:
         """Whether the state has no resources: before the first `up`, after a `destroy`, or after its loss."""
@@ -168,6 +194,32 @@ class Engine:
         """Drop the lock of an engine that is dead. Raises TrainyardError while one runs."""
         if [lock for lock in self._backend.locks(stack) if recovery.is_stale(lock)]:
             self._ask(stack, "cancel", "--yes", "--stack", stack)
+
+    def locks(self, stack: str) -> list[dict[str, Any]]:
+        """Return the locks of the stack in any backend, by an operation on nothing that needs the lock."""
+        nothing = f"urn:pulumi:{stack}::{self.project}::trainyard:index:Nothing::nothing"
+        config = str(config_file(self._paths, stack))
+        try:
+            self._ask(
+                stack, "refresh", "--yes", "--target", nothing, "--stack", stack, "--config-file", config
+            )
+        except TrainyardError as error:
+            message = error.problems[0].got
+            if locks := recovery.locks_in(message):
+                return locks
+            if nothing not in message:
+                raise
+        return []
+
+    def tag(self, stack: str, name: str) -> str:
+        """Return a tag of the stack; empty where it has none."""
+        tags: dict[str, str] = json.loads(self._ask(stack, "stack", "tag", "ls", "--json", "--stack", stack))
+        return tags.get(name, "")
+
+    def release(self, stack: str) -> None:
+        """Drop the stack's locks, whoever holds them, and settle what their engines have left."""
+        self._ask(stack, "cancel", "--yes", "--stack", stack)
+        self.recover(stack)
 
     def recover(self, stack: str) -> None:
         """Clean up after a killed engine of this stack; costs nothing after a normal exit.
@@ -181,7 +233,7 @@ class Engine:
         self._backend.mend()
         self.cancel(stack)
         if self.exists(stack) and self._backend.has_pending_operations(stack):
-            self._take_in(stack, *recovery.settled(self._export(stack), self._find))
+            self._take_in(stack, *recovery.settled(self.export(stack), self._find))
 
     def unprotect(self, stack: str, urn: str) -> None:
         """Let the engine replace or delete a resource once; the program's next `up` protects it again."""
@@ -193,7 +245,7 @@ class Engine:
 
     def disown(self, stack: str, urns: Collection[str]) -> None:
         """Drop resources from the state: they remain, and are others' from now on."""
-        self._take_in(stack, adoption.disowned(self._export(stack), urns), ())
+        self._take_in(stack, adoption.disowned(self.export(stack), urns), ())
 
     def adopt(self, stack: str, progress: Progress) -> OperationResult:
         """Import existing resources that an `up` would create into the state; its changes are `adopt`.
@@ -205,16 +257,13 @@ class Engine:
         taken = 0
         while True:
             announced = self.preview(stack, progress).announced
-            text, found = adoption.adopted(self._export(stack), announced, self._find)
+            text, found = adoption.adopted(self.export(stack), announced, self._find)
             if not found:
                 return OperationResult(stack, "adopt", {"adopt": taken}, time.monotonic() - started)
             self._take_in(stack, text, found)
             taken += len(found)
             for urn in found:
                 progress.log(f"adopted  {label(urn)}")
-
-    def _export(self, stack: str) -> str:
-        return self._ask(stack, "stack", "export", "--stack", stack)
 
     def _take_in(self, stack: str, text: str, found: Sequence[str]) -> None:
         """Replace the state, and refresh the found resources."""
@@ -237,6 +286,8 @@ class Engine:
         self.recover(stack)
         with self._run(stack) as environment, progress.task(f"{operation} {stack}") as task:
             config = self._config_file(stack, environment)
+            if operation != "preview":
+                self._backend.keep(stack, self._paths.engine / "former" / stack)
             report = EventReporter(progress, task, self._advise)
             words = "interrupted: finishing current operations; interrupt again to stop at once"
             process = EngineProcess(
@@ -246,7 +297,11 @@ class Engine:
             ended = process.run(arguments, report.take)
             if ended.code < 0:
                 recovery.end_run(Path(environment[MARKER]))
-            _raise_for(ended, report, f"{operation} {stack}")
+            try:
+                _raise_for(ended, report, f"{operation} {stack}")
+            except TrainyardError as error:
+                self._repair(stack, error, progress)
+                raise
         return OperationResult(
             stack,
             operation,
@@ -256,6 +311,16 @@ class Engine:
             announced=tuple(report.announced),
             steps=tuple(report.steps),
         )
+
+    def _repair(self, stack: str, error: TrainyardError, progress: Progress) -> None:
+        """Mend a state that names what is gone, or each further operation fails.
+
+        The engine writes one when it goes on with others after an error, and deletes what was replaced while
+        resources that depended on it were not updated.
+        """
+        if any(_NAMES_WHAT_IS_GONE in each.got for each in error.problems):
+            self._ask(stack, "state", "repair", "--yes", "--stack", stack)
+            progress.log(f"the state of {stack} named resources that are gone; it is repaired")
 
     def _config_file(self, stack: str, environment: Mapping[str, str]) -> Path:
         """Return the engine's copy of the stack file; a stack that does not exist yet is initialized."""
@@ -270,9 +335,19 @@ class Engine:
         return config_file(self._paths, stack)
 
     def _secrets(self, stack: str) -> list[str]:
-        """Return the options with the stack's secrets provider: that of its file, else of the environment."""
-        declared = _encryption(self._paths.stack_file(stack).read_text()).get("secretsprovider")
+        """Return the options with the stack's secrets provider: that of its file, else of the environment.
+
+        Raises InputError for a bucket without one: no other host has the passphrase of this one.
+        """
+        file = self._paths.stack_file(stack)
+        declared = _encryption(file.read_text()).get("secretsprovider")
         provider = declared or self._environment.get("SECRETS_PROVIDER")
+        is_shared = urlsplit(self.backend_url).scheme in BUCKETS
+        if is_shared and self.passphrase and not provider:
+            got = f"none, for a new stack in {self.backend_url}"
+            fix = "write what `trainyard stack state-bucket` prints, or set PULUMI_CONFIG_PASSPHRASE"
+            allowed = "a key: awskms://…, gcpkms://…, azurekeyvault://…"
+            raise InputError([Problem("secretsprovider", got, allowed, fix, str(file))])
         return ["--secrets-provider", provider] if provider else []
 
     @contextmanager

@@ -1,12 +1,11 @@
 """Parses Pulumi's JSON events, shows their progress to the user, and collects changes and errors."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from engine.progress import Progress, Task
@@ -45,7 +44,7 @@ UNREACHABLE = re.compile(
     r"cluster is unreachable.*(i/o timeout|no such host|deadline exceeded|Timeout)", re.S
 )
 """Error messages of an unreachable API server: those of pulumi-kubernetes and of Go's network library."""
-CHANGES = frozenset({"create", "update", "delete", "create-replacement"})
+CHANGES = frozenset({"create", "update", "delete", "create-replacement", "import"})
 """Operations that count as changes; a replacement counts by the step with both old and new inputs."""
 
 
@@ -61,12 +60,15 @@ class EngineStep:
     """Inputs after the step; `old` has the inputs before. Both can be empty."""
     keys: tuple[str, ...] = ()
     """Properties that cause a replacement."""
+    paths: tuple[str, ...] = ()
+    """Paths of what changes, as the provider reports them: `spec.replicas`."""
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> EngineStep:
+    def of(cls, metadata: Mapping[str, Any]) -> "EngineStep":
         """Read it from an event's metadata."""
         old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
-        return cls(metadata["op"], metadata["urn"], old, new, tuple(metadata.get("keys") or ()))
+        paths = sorted(metadata.get("detailedDiff") or metadata.get("diffs") or ())
+        return cls(metadata["op"], metadata["urn"], old, new, tuple(metadata.get("keys") or ()), tuple(paths))
 
     @property
     def type(self) -> str:
@@ -199,6 +201,13 @@ class EventReporter:
         "policyEvent": _policy_event,
         "summaryEvent": _summary,
     }
+
+
+def steps_in(log: Path) -> list[EngineStep]:
+    """Return the changes in the engine's `--event-log`; empty where it ended before its first event."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    begun = [event["metadata"] for line in lines if (event := json.loads(line).get("resourcePreEvent"))]
+    return [EngineStep.of(metadata) for metadata in begun if metadata["op"] in CHANGES]
 
 
 def label(urn: str) -> str:

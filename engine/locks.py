@@ -1,7 +1,5 @@
 """File locks of the processes of this host: each names its holder, and ends with it, by SIGKILL too."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shlex

@@ -2,9 +2,8 @@
 files, policies and programs. Environment variables (`TRAINYARD_…`) replace some of them.
 """
 
-from __future__ import annotations
-
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +29,20 @@ class Paths:
     """File with the organisation's policy configuration, which holds for every stack."""
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Paths:
-        """Read `TRAINYARD_CACHE`, `_STATE`, `_STACKS` and `_ORGANISATION`, and `XDG_CACHE_HOME`."""
-        xdg = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "/root")) / ".cache")
-        cache = environ.get("TRAINYARD_CACHE") or f"{xdg}/trainyard"
-        state = environ.get("TRAINYARD_STATE") or "/var/lib/trainyard"
-        stacks, organisation = environ.get("TRAINYARD_STACKS"), environ.get("TRAINYARD_ORGANISATION")
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Paths":
+        """Read `TRAINYARD_CACHE`, `_STATE`, `_STACKS` and `_ORGANISATION`, and XDG's cache and state."""
+        home = environ.get("HOME", "/root")
+        cache = environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
+        state = environ.get("XDG_STATE_HOME") or f"{home}/.local/state"
+        if os.geteuid() == 0:  # with the clusters of this host
+            state = "/var/lib"
+        elif sys.platform == "darwin":
+            state = f"{home}/Library/Application Support"
+        organisation = environ.get("TRAINYARD_ORGANISATION")
+        stacks = environ.get("TRAINYARD_STACKS") or ("stacks" if _is_project(Path.cwd()) else None)
         return cls(
-            cache=Path(cache),
-            state=Path(state),
+            cache=Path(environ.get("TRAINYARD_CACHE") or f"{cache}/trainyard"),
+            state=Path(environ.get("TRAINYARD_STATE") or f"{state}/trainyard"),
             stacks_folder=Path(stacks) if stacks else None,
             organisation=Path(organisation).absolute() if organisation else None,
         )
@@ -50,7 +54,7 @@ class Paths:
 
     @property
     def stacks(self) -> Path:
-        """The folder of `Pulumi.<stack>.yaml`: of the clone, or of the project that is worked in."""
+        """The folder of `Pulumi.<stack>.yaml`: of the project that is worked in, else of the clone."""
         return self.stacks_folder or (Path.cwd() if self.is_installed else self.repository) / "stacks"
 
     def stack_names(self) -> list[str]:
@@ -92,3 +96,8 @@ class Paths:
     def cluster_data(self, cluster: str) -> Path:
         """Checkpoints and the object store; retained by `down`, removed by `down --purge`."""
         return self.state / cluster / "data"
+
+
+def _is_project(folder: Path) -> bool:
+    """Whether a folder is a user's Pulumi project with stack files, and not this clone."""
+    return folder != REPOSITORY and (folder / "Pulumi.yaml").exists() and (folder / "stacks").is_dir()

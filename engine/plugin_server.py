@@ -1,12 +1,10 @@
 """gRPC server that all our engine plugins use: prints its loopback port, and ends with the engine."""
 
-from __future__ import annotations
-
 import os
-import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -22,6 +20,9 @@ resources."""
 
 GRACE_SECONDS = 2.0
 """Seconds to stop after an interrupt; the engine kills a plugin after 5 s."""
+
+PARENT_SECONDS = 1.0
+"""Seconds between two looks whether the engine still runs. Not every system tells of its end."""
 
 
 class PluginServer:
@@ -52,12 +53,7 @@ class PluginServer:
         self._stop.put(None)
 
     def _stop_with_parent(self, parent: int) -> None:
-        """Stop when the engine ends: a killed one sends no signal, but its pidfd becomes readable."""
-        try:
-            descriptor = os.pidfd_open(parent)
-        except ProcessLookupError:
-            self._stop.put(None)
-            return
-        with os.fdopen(descriptor) as pidfd:
-            select.select([pidfd], [], [])
+        """Stop when the engine ends: a killed one sends no signal, but its children get another parent."""
+        while os.getppid() == parent:
+            time.sleep(PARENT_SECONDS)
         self._stop.put(None)

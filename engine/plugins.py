@@ -4,15 +4,13 @@ The engine also accepts a plugin on PATH, but warns at each operation, and anoth
 take its place.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 VERSIONS_FROM = {"kubernetes": "pulumi-kubernetes"}
-"""Plugin → Python package whose version the plugin shares; other plugins share the SDK's version."""
+"""Plugin → SDK that asks the engine for a plugin of its own version; ours serves all in its range."""
 OWN = Path(__file__).resolve().parent / "provider" / "pulumi-plugin.json"
 
 

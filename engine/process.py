@@ -2,8 +2,6 @@
 the second at once.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import threading
@@ -14,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO
+
+from engine.tied import start_tied
 
 MAX_STDERR_LINES = 50
 
@@ -31,7 +31,7 @@ class ProcessResult:
 class EngineProcess:
     """Starts the engine in a separate session, so that a terminal's Ctrl-C reaches us first.
 
-    Should we be killed, the kernel interrupts the engine for us, and it ends as after Ctrl-C.
+    Should we be killed, it is interrupted too, and ends as after Ctrl-C (`engine.tied`).
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class EngineProcess:
 
     def run(self, arguments: Sequence[str], on_line: Callable[[str], None]) -> ProcessResult:
         """Run to the end, each line of stdout given to `on_line` as it comes."""
-        command = ["setpriv", "--pdeathsig", "INT", "--", "pulumi", "--non-interactive", *arguments]
-        process = subprocess.Popen(
-            command,
+        process = start_tied(
+            ["pulumi", "--non-interactive", *arguments],
+            signal.SIGINT,
             cwd=self._folder,
             env=self._environment,
             start_new_session=True,

@@ -1,7 +1,5 @@
 """Shows the progress of long tasks: bars on a terminal, lines elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

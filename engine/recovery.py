@@ -2,10 +2,9 @@
 by looking their resources up.
 """
 
-from __future__ import annotations
-
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -94,22 +93,34 @@ def _is_named(process: psutil.Process, name: str) -> bool:
     return False
 
 
-def is_stale(lock: dict[str, Any]) -> bool:
+_HOLDER = re.compile(
+    r"created by (?P<username>\S*)@(?P<hostname>\S*) \(pid (?P<pid>\d+)\) at (?P<timestamp>\S+)"
+)
+"""A lock in the message of the engine that finds it."""
+
+
+def locks_in(message: str) -> list[dict[str, Any]]:
+    """Return the locks that the engine names."""
+    return [found.groupdict() for found in _HOLDER.finditer(message)]
+
+
+def holder_of(lock: Mapping[str, Any]) -> str:
+    """Name a lock's engine."""
+    return f"process {lock['pid']} of {lock['username']} on {lock['hostname']} since {lock['timestamp']}"
+
+
+def is_dead_here(lock: Mapping[str, Any]) -> bool:
+    """Whether the lock's engine was one of this host, and has ended."""
+    return lock["hostname"] == socket.gethostname() and not _is_engine(int(lock["pid"]))
+
+
+def is_stale(lock: Mapping[str, Any]) -> bool:
     """Whether the lock's engine is dead. Raises TrainyardError for a running one, here or elsewhere."""
-    pid = int(lock["pid"])
-    if lock["hostname"] == socket.gethostname() and not _is_engine(pid):
+    if is_dead_here(lock):
         return True
-    holder = f"process {pid} of {lock['username']} on {lock['hostname']} since {lock['timestamp']}"
-    raise TrainyardError(
-        [
-            Problem(
-                "the stack's lock",
-                f"held by {holder}",
-                "no other engine running on this stack",
-                "wait for it, or end it and run the same command again",
-            )
-        ]
-    )
+    fix = "wait for it, or end it and run the same command again"
+    held = f"held by {holder_of(lock)}"
+    raise TrainyardError([Problem("the stack's lock", held, "no other engine running on this stack", fix)])
 
 
 @dataclass(frozen=True)

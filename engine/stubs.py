@@ -5,8 +5,6 @@ the engine starts two plugins of ours at each operation. So the stubs are import
 which are taken away again, so that a later `import pulumi` in the same process gets the real SDK.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys
@@ -25,10 +23,6 @@ CHANNEL_OPTIONS = (
 )
 
 
-def _sdk_modules() -> dict[str, ModuleType]:
-    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "pulumi"}
-
-
 @contextmanager
 def _bare_parents() -> Iterator[None]:
     """Replace `pulumi` and `pulumi.runtime` by empty packages while the stubs are imported."""
@@ -45,7 +39,7 @@ def _bare_parents() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in _sdk_modules():
+        for name in [each for each in sys.modules if each.partition(".")[0] == "pulumi"]:
             del sys.modules[name]
 
 

@@ -1,7 +1,5 @@
 """Tables of the command line, without borders, which keep all their columns and whole names at any width."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The Pulumi program: the engine runs this folder to declare a stack and export its outputs."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -3,8 +3,6 @@
 A leaf module: `local`, `trainyard` and `rehearsal` import it too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -100,7 +98,7 @@ def nearest(got: str, known: Iterable[str]) -> str:
     """Return the most similar of the known names; empty where none is similar."""
     from difflib import get_close_matches  # needed only if a name is wrong
 
-    return next(iter(get_close_matches(got, list(known), n=1, cutoff=0.5)), "")
+    return next(iter(get_close_matches(got, list(known), n=1, cutoff=0.6)), "")
 
 
 def did_you_mean(got: str, known: Iterable[str], otherwise: str) -> str:

@@ -1,7 +1,5 @@
 """Builds the stack outputs (endpoint, kubeconfig, stores, pools, queues), the same for every target."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

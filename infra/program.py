@@ -2,10 +2,8 @@
 rehearsals call it too.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,9 @@ from infra.errors import InputError, Problem
 from infra.outputs import stack_outputs
 from infra.platform.platform import Platform
 from infra.stackfile import Fleet, Stack, parse, parse_fleet
-from infra.stackfile.answers import answered, answers_in, overrides, without_secrets
-from infra.stackfile.source import FLEET_KEY, STACK_KEY, SpecSource, read
+from infra.stackfile.answers import Override, answered, answers_in, overrides, without_secrets
+from infra.stackfile.self_service import expiry_warnings
+from infra.stackfile.source import FLEET_KEY, STACK_KEY, SpecSource, read, with_teams
 
 
 def run(name: str) -> dict[str, Any]:
@@ -57,16 +56,19 @@ def load_fleet(name: str) -> Fleet:
     return parse_fleet(*_configured(name, FLEET_KEY))
 
 
-def _configured(name: str, key: str) -> tuple[Any, SpecSource | None]:
+def _configured(name: str, key: str) -> tuple[Any, SpecSource]:
     section, config = pulumi.Config("trainyard").require_object(key.partition(":")[2]), _configuration()
-    configured, source = answered(section, answers_in(config, key)), None
+    configured, source = answered(section, answers_in(config, key)), SpecSource(key, key=key)
     folder = Path(os.environ.get("TRAINYARD_STACKS") or ROOT / "stacks")
+    if key == STACK_KEY:
+        configured, source = with_teams(configured, source, folder)
+    shown = without_secrets(config, [each for each in config if pulumi.runtime.is_config_secret(each)])
+    changed: Sequence[Override] = overrides(section, answers_in(shown, key), key)
     file = folder / f"Pulumi.{name}.yaml"
     if file.exists():
         data, found = read(file, key)
-        source = found if data == configured else None
-    shown = without_secrets(config, [each for each in config if pulumi.runtime.is_config_secret(each)])
-    for each in source.overrides if source else overrides(section, answers_in(shown, key), key):
+        source, changed = (found, found.overrides) if data == configured else (source, changed)
+    for each in changed:
         pulumi.log.info(str(each))
     return configured, source
 
@@ -78,7 +80,7 @@ def _configuration() -> Mapping[str, str]:
 
 def declare_fleet(fleet: Fleet, options: pulumi.ResourceOptions | None = None) -> dict[str, Any]:
     """Declare what joins the fleet's stacks and return the outputs; `options` are those of its component."""
-    from infra.fleet import FleetLinks  # imported only for a fleet
+    from infra.fleet.joined import FleetLinks  # imported only for a fleet
 
     return FleetLinks(fleet, options).outputs
 
@@ -96,6 +98,8 @@ def declare(
 
     Raises InputError for features that the target lacks, HostError for a missing chart or helm.
     """
+    for text in expiry_warnings(stack):
+        pulumi.log.warn(text)
     target = target_of(stack.target.kind).cluster_class()
     cluster = target(stack, artifacts, options)
     Platform(stack, cluster, artifacts, options, residency)

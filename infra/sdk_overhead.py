@@ -5,8 +5,6 @@ programs have the same result without. CPU time of a plan, median of six alterna
 gcp 1.6 → 1.1 s, azure 8.6 → 1.4 s.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pulumi

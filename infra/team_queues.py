@@ -2,8 +2,6 @@
 camel-case or snake-case keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

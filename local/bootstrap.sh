@@ -15,16 +15,28 @@ fail() { # what was got, what is allowed, what to do
     exit 3
 }
 
+case $(uname) in
+Darwin) install='brew install python' ;;
+*) install='apt-get install python3' ;;
+esac
+python=${PYTHON:-python3}
+command -v "$python" >/dev/null || fail "no $python" "Python 3.11 or newer" "$install"
+
 mkdir -p .trainyard
-exec 9>.trainyard/bootstrap.lock
-flock 9 # a second run waits, and then finds it done
-wanted=$(cat pyproject.toml training/pyproject.toml $lock local/bootstrap.sh local/locked.py | sha256sum)
+if [ -z "${BOOTSTRAP_LOCKED:-}" ]; then # a second run waits, and then finds it done; macOS has no flock(1)
+    export BOOTSTRAP_LOCKED=1
+    exec "$python" -c 'import fcntl, os, sys
+lock = os.open(".trainyard/bootstrap.lock", os.O_RDWR | os.O_CREAT)
+os.set_inheritable(lock, True)
+fcntl.flock(lock, fcntl.LOCK_EX)
+os.execvp("sh", ["sh", *sys.argv[1:]])' local/bootstrap.sh "$@"
+fi
+wanted=$(cat pyproject.toml training/pyproject.toml $lock local/bootstrap.sh local/locked.py |
+    "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
 if [ -f ".venv/.stamp-$name" ] && [ "$(cat ".venv/.stamp-$name")" = "$wanted" ] && .venv/bin/python -c ''; then
     exit 0
 fi
 
-python=${PYTHON:-python3}
-command -v "$python" >/dev/null || fail "no $python" "Python 3.11 or newer" "apt-get install python3"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "$("$python" --version)" "Python 3.11 or newer" "install one and name it: make PYTHON=/path/to/python3"
 if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then

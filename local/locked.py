@@ -4,8 +4,6 @@
 `--require-hashes --no-deps --requirement`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ milliseconds per resource at this number of policies. Here each resource is deco
 read is refused.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -48,18 +46,8 @@ KNOWN_PACKAGES = frozenset(catalog.clouds()) | {
 }
 """Packages whose types policies read, or whose resources hold nothing."""
 
-LEVELS = {
-    EnforcementLevel.ADVISORY: analyzer_pb2.ADVISORY,
-    EnforcementLevel.MANDATORY: analyzer_pb2.MANDATORY,
-    EnforcementLevel.DISABLED: analyzer_pb2.DISABLED,
-    EnforcementLevel.REMEDIATE: analyzer_pb2.REMEDIATE,
-}
-SEVERITIES = {
-    Severity.LOW: analyzer_pb2.POLICY_SEVERITY_LOW,
-    Severity.MEDIUM: analyzer_pb2.POLICY_SEVERITY_MEDIUM,
-    Severity.HIGH: analyzer_pb2.POLICY_SEVERITY_HIGH,
-    Severity.CRITICAL: analyzer_pb2.POLICY_SEVERITY_CRITICAL,
-}
+LEVELS = {level: getattr(analyzer_pb2, level.name) for level in EnforcementLevel}
+SEVERITIES = {severity: getattr(analyzer_pb2, f"POLICY_SEVERITY_{severity.name}") for severity in Severity}
 
 
 class Analyzer(analyzer_pb2_grpc.AnalyzerServicer):
@@ -244,7 +232,7 @@ def _check(stack: EvaluatedStack, policies: Sequence[Policy]) -> None:
     """Read all configuration once, so that a mistake in it stops the run rather than a policy."""
     _ = stack.residency, stack.refuses_unknown
     # Were there exemptions from the policy on exemptions, one of them could keep all others from expiring.
-    names = {name for policy in policies for name in (policy.name, *policy.formerly)} - {EXEMPTIONS}
+    names = {policy.name for policy in policies} - {EXEMPTIONS}
     for exemption in stack.exemptions:
         if exemption.policy not in names:
             raise PolicyConfigError(
@@ -270,17 +258,11 @@ def _policy_info(policy: Policy) -> analyzer_pb2.PolicyInfo:
 
 
 def _diagnostic(finding: Finding) -> analyzer_pb2.AnalyzeDiagnostic:
-    policy = finding.policy
-    return analyzer_pb2.AnalyzeDiagnostic(
-        policyName=policy.name,
-        policyPackName=pack.NAME,
-        policyPackVersion=pack.VERSION,
-        description=policy.title,
-        message="\n".join([policy.title, finding.message, *finding.offer]),
-        enforcementLevel=LEVELS[finding.level],
-        severity=SEVERITIES[policy.severity],
-        urn=finding.resource.urn,
-    )
+    result = _advice(finding.policy.name, finding.policy.title, finding.message)
+    result.message = "\n".join([finding.policy.title, finding.message, *finding.offer])
+    result.enforcementLevel, result.severity = LEVELS[finding.level], SEVERITIES[finding.policy.severity]
+    result.urn = finding.resource.urn
+    return result
 
 
 def _unused(exemption: Exemption) -> analyzer_pb2.AnalyzeDiagnostic:

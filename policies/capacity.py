@@ -2,8 +2,6 @@
 is spot capacity, and whether a pool has real accelerators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from catalog import carries_accelerators

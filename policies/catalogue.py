@@ -1,6 +1,4 @@
-"""Generates the docs' table of all policies from their metadata: `python -m policies.catalogue`."""
-
-from __future__ import annotations
+"""Generates the docs' list of all policies from their metadata: `python -m policies.catalogue`."""
 
 import sys
 from collections.abc import Iterator
@@ -14,12 +12,12 @@ BEGIN, END = "<!-- policies: begin -->", "<!-- policies: end -->"
 
 
 def tables() -> str:
-    """One table per topic."""
+    """One list per topic."""
     return "\n".join(line for topic in TOPICS for line in _table(topic))
 
 
 def updated(page: str) -> str:
-    """The page with the tables between its markers made anew."""
+    """The page with the lists between its markers made anew."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{tables()}\n{END}{after}"
@@ -27,27 +25,20 @@ def updated(page: str) -> str:
 
 def _table(topic: str) -> Iterator[str]:
     yield f"### {topic.capitalize()}\n"
-    yield "| policy | rule and reason | severity, level | what to do | serves |"
-    yield "|---|---|---|---|---|"
     for policy in POLICIES:
         if policy.evaluate.__module__.split(".")[1] == topic:
-            yield _row(policy)
+            yield _entry(policy)
     yield ""
 
 
-def _row(policy: Policy) -> str:
-    name = f"`{policy.name}`"
-    if policy.parameters:
-        name += "<br>" + "<br>".join(f"· `{parameter}`" for parameter in policy.parameters)
+def _entry(policy: Policy) -> str:
     level = f"{policy.level}, can remediate" if policy.remediate else policy.level
-    cells = (
-        name,
-        f"**{policy.title}.** {policy.reason}",
-        f"{policy.severity}, {level}",
-        policy.remedy,
-        "; ".join(policy.frameworks),
+    parameters = "; ".join(f"`{parameter}`" for parameter in policy.parameters)
+    return (
+        f"- **`{policy.name}`**: {policy.title}. {policy.reason} *{policy.remedy}*"
+        f" ({policy.severity}, {level}{parameters and f'; parameters {parameters}'})"
+        f" {'; '.join(policy.frameworks)}"
     )
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 if __name__ == "__main__":

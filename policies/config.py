@@ -1,7 +1,5 @@
 """Configuration of a policy run: permitted regions, exemptions, stack settings."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -15,8 +13,6 @@ from policies import jurisdictions
 from policies.exemptions import Exemption, PolicyConfigError, parse_exemptions
 from policies.unknowns import Value
 
-NAME_KEYS = ("bucket", "name", "workspaceName", "accountName", "namespaceName", "vaultName")
-"""Inputs that give a resource's physical name."""
 NAMESPACE = "trainyard"
 """Namespace of the stack's configuration keys that the pack reads, the same in every project."""
 DUAL_REGIONS = {
@@ -98,9 +94,17 @@ class DeclaredNames:
         self._given: set[str] = set()
         self._logical: set[str] = set()
 
-    def add(self, logical: str, inputs: Mapping[str, Value]) -> None:
-        """Add a resource: the name that its inputs give, else its logical name."""
-        given = [inputs[key] for key in NAME_KEYS if isinstance(inputs.get(key), str)]
+    def add(self, resource_type: str, logical: str, inputs: Mapping[str, Value]) -> None:
+        """Add a resource: the name that its inputs give (`name`, a Workspace's `workspaceName`, a Bucket's
+        `bucket`), else its logical name.
+        """
+        kind = resource_type.rpartition(":")[2].removesuffix("V2").lower()
+        texts = ((re.sub("(name|id)$", "", key.lower()), key, text) for key, text in inputs.items())
+        given = [
+            text
+            for stem, key, text in texts
+            if isinstance(text, str) and (key == "name" or (stem and kind.endswith(stem)))
+        ]
         (self._given if given else self._logical).update(given or [logical])
 
     def has(self, name: str) -> bool:

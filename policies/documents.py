@@ -2,8 +2,6 @@
 allow, to whom, and whether their conditions restrict it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +15,7 @@ DOCUMENT_KEY = re.compile(
 )
 """Keys of documents: where the value is not known, the update judges it."""
 RESTRICTING = re.compile(
-    r"^(aws:(principal|source|vpce|viaawsservice|userid|username|resource(tag|org|account)|requesttag)"
+    r"^(iam:|aws:(principal|source|vpce|viaawsservice|userid|username|resource(tag|org|account)|requesttag)"
     r"|kms:(calleraccount|viaservice)|s3:(dataaccesspoint|existingobjecttag)|sts:externalid"
     r"|elasticfilesystem:accessedviamounttarget|ec2:resourcetag)|:(sub|aud|amr)$"
 )
@@ -102,11 +100,33 @@ def conditions(statement: PropertyBlock) -> Iterator[tuple[str, str, list[str]]]
 def is_restricted(statement: PropertyBlock) -> bool:
     """Whether a condition names callers or resources: a negative, optional or wild one restricts nothing."""
     return any(
-        RESTRICTING.search(key)
-        and not re.search(r"not|ifexists$|^null$|^forallvalues", operator)
-        and all(_is_narrow(value) for value in values)
+        not re.search(r"not|ifexists$|^null$|^forallvalues", operator) and _names_some(key, values)
         for operator, key, values in conditions(statement)
     )
+
+
+def is_limited(statement: PropertyBlock, props: PropertyBlock) -> bool:
+    """Whether another statement of its document denies the same to all but named callers, as AWS does for
+    private APIs: `Deny` where `aws:SourceVpce` is not one of those.
+    """
+    document = statement.path.rpartition("[")[0]
+    return any(
+        other.get("Effect") == "Deny"
+        and other.path.rpartition("[")[0] == document
+        and "*" in list(principals(other))
+        and all(
+            {*other.texts(part)} & {"*", value}
+            for part in ("Action", "Resource")
+            for value in statement.texts(part)
+        )
+        and (tests := list(conditions(other)))
+        and all("not" in operator and _names_some(key, values) for operator, key, values in tests)
+        for other in statements(props)
+    )
+
+
+def _names_some(key: str, values: list[str]) -> bool:
+    return bool(RESTRICTING.search(key)) and all(map(_is_narrow, values))
 
 
 def _is_narrow(value: str) -> bool:
@@ -114,7 +134,9 @@ def _is_narrow(value: str) -> bool:
         return False
     parts = value.split(":")
     meaning = (
-        "".join(parts[4:]) if parts[0] == "arn" else re.sub(r"^(repo|project_path|organization):", "", value)
+        "".join(parts[4:])
+        if parts[0] == "arn"
+        else re.sub(r"^(repo|project_path|organization|system:serviceaccount):", "", value)
     )
     return bool(re.sub(r"[*?/:]|root|role|user", "", meaning))
 

@@ -5,8 +5,6 @@ preview. The same policy judges that value in the update, before the resource is
 policy is a violation.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -105,10 +103,8 @@ class PolicyEvaluator:
     """Exemptions that covered a violation or prevented a remediation in this run."""
 
     def __post_init__(self) -> None:
-        former = {old: policy.name for policy in self.policies for old in policy.formerly}
-        self._names = {policy.name: {policy.name, *policy.formerly} for policy in self.policies}
-        self.levels = {**{former.get(old, old): level for old, level in self.levels.items()}, **self.levels}
-        if unknown := sorted({*self.levels, *self.parameters} - {*self._names, *former}):
+        known = {policy.name for policy in self.policies}
+        if unknown := sorted({*self.levels, *self.parameters} - known):
             raise PolicyConfigError(
                 f"policy configuration: got {', '.join(unknown)}; allowed: names of policies, or all"
             )
@@ -128,7 +124,7 @@ class PolicyEvaluator:
         for policy, parameters in self._concerned(resource.type):
             if not policy.together_with:
                 yield from self._findings(policy, resource, parameters)
-        resource.stack.declared.add(resource.name, resource.props.data)
+        resource.stack.declared.add(resource.type, resource.name, resource.props.data)
 
     def evaluate_stack(self, related_resources: RelatedResources[Resource]) -> Iterator[Finding]:
         """Yield findings of the policies over several resources, once all resources are declared."""
@@ -139,7 +135,7 @@ class PolicyEvaluator:
                     yield from self._findings(policy, beside, parameters)
 
     def _findings(self, policy: Policy, resource: Resource, parameters: dict[str, Any]) -> Iterator[Finding]:
-        concerned = replace(resource, parameters=parameters) if parameters else resource
+        concerned = resource.given(parameters) if parameters else resource
         for violation in violations(policy, concerned):
             yield self._finding(policy, resource, violation)
 
@@ -160,24 +156,16 @@ class PolicyEvaluator:
             if not any(finding.stops for finding in found):
                 continue
             with suppress(UnknownProperty):  # `evaluate` reports it
-                if patch := policy.remediate(replace(resource, parameters=parameters)):
+                if patch := policy.remediate(resource.given(parameters)):
                     yield policy, patch
 
     def _select(self, resource_type: str) -> tuple[tuple[Policy, dict[str, Any]], ...]:
         return tuple(
-            (policy, {**policy.defaults(), **self._given(policy)})
+            (policy, {**policy.defaults(), **self.parameters.get(policy.name, {})})
             for policy in self.policies
             if self.level(policy) is not EnforcementLevel.DISABLED
             and any(fnmatchcase(resource_type, pattern) for pattern in policy.types)
         )
-
-    def _given(self, policy: Policy) -> dict[str, Any]:
-        """Configured parameters, also under the names of replaced policies, whose lists are joined."""
-        found: dict[str, Any] = {}
-        for name in (*policy.formerly, policy.name):
-            for key, value in self.parameters.get(name, {}).items():
-                found[key] = [*found.get(key, []), *value] if isinstance(value, list) else value
-        return found
 
     def _is_related(self, resource_type: str) -> bool:
         """Whether a policy over several resources names this type."""
@@ -191,34 +179,31 @@ class PolicyEvaluator:
     def _exemption(self, policy: Policy, resource: Resource, violation: Violation) -> Exemption | None:
         name, got = f"{resource.type}::{resource.name}", f"{violation.got}"
         for exemption in resource.stack.exemptions:
-            if exemption.covers(self._names[policy.name], name, violation.property, got):
+            if exemption.covers(policy.name, name, violation.property, got):
                 self.used.add(exemption)
                 return exemption
         return None
 
 
-def _deferring(policy: Policy, resource: Resource) -> Iterator[Violation]:
+def violations(policy: Policy, resource: Resource) -> list[Violation]:
+    """The violations of one policy, each once; an exception is one too, and an unknown value defers."""
+    found: list[Violation] = []
     try:
-        yield from policy.evaluate(resource)
+        found.extend(policy.evaluate(resource))
     except UnknownProperty as unknown:
-        yield Violation(unknown.path, NOT_KNOWN, "", is_deferred=True)
-
-
-def violations(policy: Policy, resource: Resource) -> Iterator[Violation]:
-    """Yield the violations of one policy, each once; an exception is one too, and an unknown value defers."""
+        found.append(Violation(unknown.path, NOT_KNOWN, "", is_deferred=True))
+    except Exception as error:  # fails closed
+        got, allowed = f"{type(error).__name__}: {error}", "a policy that can evaluate this resource"
+        found.append(Violation("policy", got, allowed))
+    if not found:
+        return found
     stack = resource.stack
     defers = stack.dry_run and not stack.refuses_unknown and resource.parameters.get("unknown") != REFUSE
     later = JUDGED_LAST if policy.together_with else JUDGED_LATER
-    found = set()
-    try:
-        for each in _deferring(policy, resource):
-            violation = each
-            if each.is_deferred:
-                violation = replace(each, allowed=later if defers else MAKE_KNOWN, is_deferred=defers)
-            if str(violation) not in found:
-                found.add(str(violation))
-                yield violation
-    except Exception as error:  # fails closed
-        yield Violation(
-            "policy", f"{type(error).__name__}: {error}", "a policy that can evaluate this resource"
-        )
+    marked = (
+        replace(each, allowed=later if defers else MAKE_KNOWN, is_deferred=defers)
+        if each.is_deferred
+        else each
+        for each in found
+    )
+    return list({str(each): each for each in marked}.values())

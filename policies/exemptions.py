@@ -2,10 +2,8 @@
 resources they cover.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
@@ -42,7 +40,7 @@ class Exemption:
     got: str = ""
 
     @classmethod
-    def parse(cls, data: object, where: str) -> Exemption:
+    def parse(cls, data: object, where: str) -> "Exemption":
         """Raises `PolicyConfigError` naming the field that is missing, empty or malformed."""
         if not isinstance(data, Mapping):
             raise PolicyConfigError(f"{where}: got {data!r}; allowed: a mapping of {', '.join(FIELDS)}")
@@ -68,16 +66,16 @@ class Exemption:
         """Whether it names the violation, and so covers no other value of the resource."""
         return bool(self.path and self.got)
 
-    def covers(self, policies: Collection[str], resource: str, path: str, got: str) -> bool:
+    def covers(self, policy: str, resource: str, path: str, got: str) -> bool:
         """Whether it names the policy, the resource (`type::name`) and this violation, expired or not."""
         return (
-            self.policy in policies
+            self.policy == policy
             and self.path in ("", path)
             and self.got in ("", got)
             and fnmatchcase(resource, self.resource)
         )
 
-    def includes(self, other: Exemption) -> bool:
+    def includes(self, other: "Exemption") -> bool:
         """Whether the other one is of the same policy, and names no more than this one; patterns as text."""
         same = other.policy == self.policy and fnmatchcase(other.resource, self.resource)
         return same and self.path in ("", other.path) and self.got in ("", other.got)

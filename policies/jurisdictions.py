@@ -4,8 +4,6 @@ A region's name does not contain its country: AWS's `eu-west-2` is London. So th
 of a residency are matched by the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Decides whether networks amount to the public internet, alone or together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import cache
 from ipaddress import (
@@ -51,6 +49,8 @@ def public_together(sources: Iterable[str]) -> Iterator[str]:
 
 def is_public_range(start: str, end: str) -> bool:
     """Whether the addresses from one to another are a public network."""
+    if start == end == "0.0.0.0":  # noqa: S104 - Azure's word for all of its customers
+        return True
     try:
         return any(_is_wide(each) for each in summarize_address_range(ip_address(start), ip_address(end)))
     except (ValueError, TypeError):

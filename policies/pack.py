@@ -1,7 +1,5 @@
 """Loads all policies of the pack: the `POLICY` of every module in the topic folders."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

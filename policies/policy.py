@@ -2,8 +2,6 @@
 its violations), `Resource`, `Violation`, severities and enforcement levels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -57,8 +55,14 @@ class Resource:
     protect: bool = False
     secrets: tuple[str, ...] = ()
     """Paths of secret properties: policies read them, messages do not show them."""
-    related_resources: RelatedResources[Resource] = field(default_factory=RelatedResources, compare=False)
+    related_resources: "RelatedResources[Resource]" = field(default_factory=RelatedResources, compare=False)
     """Resources of the run that policies may look up; empty before the end of the run."""
+
+    def given(self, parameters: Mapping[str, Any]) -> "Resource":
+        """The same resource with parameters; `dataclasses.replace` takes ten times as long."""
+        other = object.__new__(Resource)
+        other.__dict__.update(self.__dict__, parameters=parameters)
+        return other
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,9 @@ class Violation:
     is_advice: bool = False
     """Whether it is reported only, whatever the policy's level."""
 
-    def veiled(self, secrets: tuple[str, ...]) -> Violation:
+    def veiled(self, secrets: tuple[str, ...]) -> "Violation":
         """The same violation; what was found is left out where it is, is in, or holds a secret."""
-        if any(_is_within(self.property, secret) or _is_within(secret, self.property) for secret in secrets):
+        if any(is_within(self.property, secret) or is_within(secret, self.property) for secret in secrets):
             return replace(self, got="[secret]")
         return self
 
@@ -85,7 +89,8 @@ class Violation:
         return f"{self.property}: got {self.got}; allowed: {self.allowed}"
 
 
-def _is_within(path: str, outer: str) -> bool:
+def is_within(path: str, outer: str) -> bool:
+    """Whether a property is the outer one, or a part of it."""
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 
 
@@ -117,8 +122,6 @@ class Policy:
     together_with: tuple[str, ...] = ()
     """Patterns of related types that the policy looks up. Such a policy runs at the end of a preview and of
     an update, when all resources are declared."""
-    formerly: tuple[str, ...] = ()
-    """Names of policies that this one has replaced: their exemptions, levels and parameters apply to it."""
     remediate: Callable[[Resource], Mapping[str, Any]] | None = None
     """Function that returns a safe repair: property path → new value; empty where there is nothing to
     repair."""
@@ -126,3 +129,13 @@ class Policy:
     def defaults(self) -> dict[str, Any]:
         """Parameters as they are when nothing is configured."""
         return {name: schema["default"] for name, schema in self.parameters.items() if "default" in schema}
+
+
+def parameter(kind: str, default: object, description: str, **schema: object) -> dict[str, Any]:
+    """The JSON schema of a parameter, with its default."""
+    return {"type": kind, "default": default, "description": description, **schema}
+
+
+def texts(description: str, *default: str) -> dict[str, Any]:
+    """The schema of a parameter that is a list of names or patterns."""
+    return parameter("array", [*default], description, items={"type": "string"})

@@ -1,7 +1,5 @@
 """Reads node pools of EKS, GKE and AKS in common terms: machine types, minimum and maximum size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from policies.policy import Resource

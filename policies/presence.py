@@ -3,8 +3,6 @@
 The engine does not pass policy packs to a component; without the file the component warns.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import suppress

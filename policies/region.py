@@ -1,7 +1,5 @@
 """Determines a resource's effective region: its property, else its provider's, else the environment's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

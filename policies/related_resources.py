@@ -5,8 +5,6 @@ name is often an output of a resource that does not exist yet. The engine then r
 property depends on, and the look-up uses that dependency instead of the value.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

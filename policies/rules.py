@@ -1,16 +1,21 @@
 """Checks that many policies share; each yields violations of one property."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import wraps
-from typing import ParamSpec
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import yaml
 
 from policies.policy import Resource, Violation
 from policies.region import canonical
-from policies.unknowns import PropertyBlock, UnknownProperty, Value
+from policies.unknowns import UNKNOWN, PropertyBlock, UnknownProperty, Value
 
+SETTINGS: Mapping[str, Any] = yaml.load(
+    (Path(__file__).parent / "settings.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
+)
+"""Policy → what it refuses or asks for, as data."""
 NOTHING = "nothing"
 NOT_KNOWN = "a value not known at preview"
 Check = ParamSpec("Check")
@@ -56,6 +61,25 @@ def must_have_key(
         key = str(props.get(path))
         if not key.strip() or "alias/aws/" in key:
             yield Violation(props.at(path), key or "an empty text", allowed)
+
+
+def must_avoid(
+    props: PropertyBlock, settings: Mapping[str, tuple[tuple[Value, ...], str]]
+) -> Iterator[Violation]:
+    """No property of these names, at any depth, has one of its values; the text says what is allowed."""
+    for path, key, value in () if props.names.isdisjoint(settings) else props.leaves:
+        values, allowed = settings.get(key, ((), ""))
+        if value in values:
+            yield Violation(path, _shown(value), allowed)
+        elif value is UNKNOWN and values:
+            yield Violation(path, NOT_KNOWN, "", is_deferred=True)
+
+
+@cache
+def refused(policy: str) -> Mapping[str, tuple[tuple[Value, ...], str]]:
+    """What `must_avoid` takes: name of a property → the values that a policy refuses, and what is allowed."""
+    listed = SETTINGS[policy]["refused"]
+    return {name: (tuple(each["values"]), each["allowed"]) for each in listed for name in each["names"]}
 
 
 def must_be_permitted(resource: Resource, path: str, region: str) -> Iterator[Violation]:

@@ -1,9 +1,7 @@
-"""Builds the wheel: the pack and the catalogue, in one folder that no other program has on its path.
+"""Builds the wheel: one folder that is a pack, with its packages, and on no other program's path.
 
 All else about the distribution stands in pyproject.toml.
 """
-
-from __future__ import annotations
 
 import shutil
 from pathlib import Path
@@ -24,8 +22,10 @@ class BuildPack(build_py):
         tree = Path(self.build_lib) / "trainyard_policies_tree"
         for name in ("catalog", "policies"):
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns(*LEFT_OUT))
-        manifest = tree / "policies/PulumiPolicy.yaml"
-        of_environment = "../" * 4 + ".."  # ENVIRONMENT/lib/python3.N/site-packages/TREE/policies
+        for name in ("PulumiPolicy.yaml", "__main__.py", "requirements.txt"):
+            (tree / "policies" / name).rename(tree / name)
+        manifest = tree / "PulumiPolicy.yaml"
+        of_environment = "../" * 3 + ".."  # ENVIRONMENT/lib/python3.N/site-packages/TREE
         manifest.write_text(manifest.read_text().replace("../.venv", of_environment))
 
 

@@ -4,8 +4,6 @@
 The engine skips these policies when an update fails, so what it has created may lack its companions.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping

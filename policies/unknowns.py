@@ -4,8 +4,7 @@ At preview a property may be the output of a resource that does not exist yet. A
 `UnknownProperty`, and the policy evaluator defers the policy to the update, where every input is known.
 """
 
-from __future__ import annotations
-
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -72,9 +71,15 @@ class PropertyBlock:
     def leaves(self) -> list[tuple[str, str, Value]]:
         """Every value that is no block or list, with its path and the names that say what it is.
 
-        Labels, descriptions, images and IAM documents are left out: they hold no data.
+        Labels, descriptions, images and IAM documents are left out: they hold no data. The name of a `value`
+        is the `name` beside it.
         """
         return list(_leaves(self.data, self.path, ""))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all leaves."""
+        return frozenset(key for _, key, _ in self.leaves)
 
     def remembered(self, name: str, find: Callable[[], Iterator[Item]]) -> Iterator[Item]:
         """What `find` yields, found once for all policies; its `UnknownProperty` is raised after it."""
@@ -113,14 +118,14 @@ class PropertyBlock:
         value = self.data.get(key)
         return default if value is None else _known(value, f"{self.path}[{key}]")
 
-    def block(self, path: str) -> PropertyBlock:
+    def block(self, path: str) -> "PropertyBlock":
         """The block at `path`; empty where there is none. A list of one block is that block."""
         value = self.get(path)
         if isinstance(value, list):
             value = value[0] if value else None
         return value if isinstance(value, PropertyBlock) else PropertyBlock({}, self.at(path))
 
-    def blocks(self, path: str) -> list[PropertyBlock]:
+    def blocks(self, path: str) -> "list[PropertyBlock]":
         """The blocks of the list at `path`; a single block is a list of one."""
         return self._items(path, lambda item: item if isinstance(item, PropertyBlock) else None)
 
@@ -143,10 +148,6 @@ class PropertyBlock:
         """Return the length of the list at `path`; unknown items count too."""
         value, _ = self._read(path)
         return len(value) if isinstance(value, list) else int(value is not None)
-
-    def plain(self) -> dict[str, Value]:
-        """The whole block as plain data; raises `UnknownProperty` for anything in it that is not known."""
-        return {key: _plain(value, f"{self.path}.{key}") for key, value in self.data.items()}
 
     def at(self, path: str) -> str:
         """The full path of a property of this block, as a message names it."""
@@ -203,24 +204,34 @@ def _leaves(value: Value, path: str, key: str) -> Iterator[tuple[str, str, Value
         for name, item in value.items():
             if name not in WITHOUT_MEANING:
                 below = f"{key} {name}" if name in ("name", "id", "target") else name
+                named = value.get("name") or value.get("configurationName")
+                if name == "value" and isinstance(named, str):
+                    below = named  # of a variable, a setting or a parameter
                 yield from _leaves(item, f"{path}.{name}" if path else name, below)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _leaves(item, f"{path}[{index}]", key)
-    elif value is not None and not (isinstance(value, str) and value[:1] == "{" and '"Statement"' in value):
+    elif isinstance(value, str) and value[:1] in ("{", "[") and value[-1:] in ("}", "]"):
+        if '"Statement"' not in value:
+            yield from _of_text(value, path, key)
+    elif value is not None:
         yield path, key, value
+
+
+def _of_text(text: str, path: str, key: str) -> Iterator[tuple[str, str, Value]]:
+    """The values in a text that is JSON, such as a task's containers; else the text itself."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = None
+    if data is None:
+        yield path, key, text
+    else:
+        yield from _leaves(data, path, key)
 
 
 def _known(value: Value, where: str) -> Value:
     return _opened(value, where, PropertyBlock)
-
-
-def _plain(value: Value, where: str) -> Value:
-    return _opened(value, where, _plain_mapping)
-
-
-def _plain_mapping(data: Mapping[str, Value], where: str) -> Value:
-    return {key: _plain(item, f"{where}.{key}") for key, item in data.items()}
 
 
 def _opened(value: Value, where: str, mapping: Callable[[Mapping[str, Value], str], Value]) -> Value:

@@ -4,8 +4,6 @@ remediation's patch to the encoded properties.
 Unknown values and secrets travel as markers inside ordinary structures; the markers are part of the protocol.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

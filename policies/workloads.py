@@ -2,8 +2,6 @@
 resources with pod templates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import catalog
@@ -67,6 +65,8 @@ def containers(pod: PropertyBlock) -> Iterator[PropertyBlock]:
     for kind in SINGLE:
         if _has_image(pod.data.get(kind)):
             yield pod.block(kind)
+    if "driver" in pod.data and _has_image(pod.data):  # a SparkApplication
+        yield pod
 
 
 def trains(pod: PropertyBlock) -> bool:
@@ -95,6 +95,7 @@ def _has_containers(value: Mapping[str, Value]) -> bool:
     return (
         isinstance(value.get("containers"), BLOCKS)
         or any(_has_image(value.get(kind)) for kind in SINGLE)
+        or ("driver" in value and _has_image(value))
         or (isinstance(steps, list) and any(map(_has_image, steps)))
     )
 

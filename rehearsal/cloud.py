@@ -1,21 +1,19 @@
-"""`Cloud` is the interface through which a fake provider checks, creates, updates and deletes resources.
+"""`Cloud` is the base class through which a fake provider checks, creates, updates and deletes resources.
 
-Its fakes here: one that accepts anything, one that checks inputs against the SDK's types, one for Kubernetes
-and one for Trainyard's own resource types.
+It accepts anything; others here check inputs against the SDK's types, or stand for Kubernetes and for
+Trainyard's own resource types.
 """
-
-from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from rehearsal import limits, sdk
 from rehearsal.tables import table
-from rehearsal.wire import UNKNOWN, has_unknown
+from rehearsal.wire import has_unknown
 
 _QUANTITY = re.compile(r"\.(limits|requests|capacity|hard)\[|\.sizeLimit$")
 """Pattern of paths with Kubernetes quantities: the API also takes numbers, the SDK's types only texts."""
@@ -53,99 +51,72 @@ class RefusedError(Exception):
     """The cloud refuses a request."""
 
 
-class Cloud(Protocol):
-    """One cloud, or what takes its place."""
-
-    def check(self, resource: RequestedResource) -> Iterable[Refusal]:
-        """Find inputs that the cloud would refuse; parts of them may be unknown."""
-
-    def autoname(self, token: str) -> str | None:
-        """Return the property that the provider fills in where the program gives no name."""
-
-    def replaces(self, token: str) -> Sequence[str]:
-        """Return the properties whose change makes a new resource: `vpcId`, `vpcConfig.subnetIds`."""
-
-    def changing_outputs(self, token: str) -> Sequence[str]:
-        """Return the outputs whose value any update may change; a preview shows them as unknown."""
-
-    def example_outputs(self, token: str) -> Properties:
-        """Return examples of the outputs that the cloud will add; a preview shows them as unknown."""
-
-    def planned_outputs(self, resource: RequestedResource) -> Properties:
-        """Return the outputs that a preview knows and that differ from the inputs."""
-
-    def create(self, resource: RequestedResource) -> CreatedResource:
-        """Make it. Raises `RefusedError`."""
-
-    def exists(self, resource: RequestedResource) -> bool:
-        """Whether it is still there."""
-
-    def update(self, resource: RequestedResource, inputs: Properties) -> Properties:
-        """Change it in place, and return its outputs. Raises `RefusedError`."""
-
-    def delete(self, resource: RequestedResource) -> None:
-        """Remove it; one that does not exist is fine. Raises `RefusedError`."""
-
-    def answer(self, token: str, arguments: Properties) -> Properties:
-        """Answer a call of the program."""
-
-    def unproven(self, package: str) -> Mapping[str, Sequence[str]]:
-        """Return checks that were not possible: a sentence → types of resources, or the whole package."""
-
-
-class PermissiveCloud:
-    """A cloud that accepts any input, returns the given `outputs`, and stores nothing."""
+class Cloud:
+    """One cloud, or what takes its place: this one accepts any input and stores nothing."""
 
     def __init__(
         self,
         outputs: Mapping[str, Properties] = MappingProxyType({}),
         replacements: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
-        """`replacements`: type (or `gcp:*`) → properties whose change makes a new resource."""
+        """`outputs`: type → what a creation adds. `replacements`: type (or `gcp:*`) → properties whose change
+        makes a new resource.
+        """
         self._outputs = outputs
         self._replacements = replacements
 
     def check(self, _resource: RequestedResource) -> Iterable[Refusal]:
+        """Find inputs that the cloud would refuse; parts of them may be unknown."""
         return ()
 
     def autoname(self, _token: str) -> str | None:
+        """Return the property that the provider fills in where the program gives no name."""
         return None
 
     def replaces(self, token: str) -> Sequence[str]:
+        """Return the properties whose change makes a new resource: `vpcId`, `vpcConfig.subnetIds`."""
         rules = self._replacements
         return (*rules.get(token, ()), *rules.get(f"{token.partition(':')[0]}:*", ()))
 
     def changing_outputs(self, _token: str) -> Sequence[str]:
+        """Return the outputs whose value any update may change; a preview shows them as unknown."""
         return ()
 
     def example_outputs(self, token: str) -> Properties:
+        """Return examples of the outputs that the cloud will add; a preview shows them as unknown."""
         return self._outputs.get(token, {})
 
     def planned_outputs(self, _resource: RequestedResource) -> Properties:
+        """Return the outputs that a preview knows and that differ from the inputs."""
         return {}
 
     def create(self, resource: RequestedResource) -> CreatedResource:
+        """Make it. Raises `RefusedError`."""
         return CreatedResource(
             f"{resource.name}-{uuid.uuid4().hex[:8]}", self._outputs.get(resource.token, {})
         )
 
     def exists(self, _resource: RequestedResource) -> bool:
+        """Whether it is still there."""
         return True
 
     def update(self, resource: RequestedResource, _inputs: Properties) -> Properties:
+        """Change it in place, and return its outputs. Raises `RefusedError`."""
         return self._outputs.get(resource.token, {})
 
     def delete(self, resource: RequestedResource) -> None:
-        pass
+        """Remove it; one that does not exist is fine. Raises `RefusedError`."""
 
     def answer(self, _token: str, arguments: Properties) -> Properties:
+        """Answer a call of the program."""
         return arguments
 
     def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
+        """Return checks that were not possible: a sentence → types of resources, or the whole package."""
         return {}
 
 
-class Typed(PermissiveCloud):
+class Typed(Cloud):
     """A cloud known by its SDK: inputs must fit the SDK's types, and the cloud's limits of names and tags."""
 
     def __init__(
@@ -196,12 +167,8 @@ def replacing(rules: Sequence[str], old: Properties, new: Properties) -> list[st
     return [
         path
         for path in rules
-        if at(old, path) != at(new, path) and (at(old, path) is not None or not _is_unknown(at(new, path)))
+        if at(old, path) != at(new, path) and (at(old, path) is not None or not has_unknown(at(new, path)))
     ]
-
-
-def _is_unknown(value: Any) -> bool:
-    return value == UNKNOWN or has_unknown(value)
 
 
 class Kubernetes(Typed):
@@ -220,7 +187,7 @@ class Kubernetes(Typed):
         return CreatedResource("/".join(part for part in parts if part), {})
 
 
-class Own(PermissiveCloud):
+class Own(Cloud):
     """This project's own resources: each takes what exists already."""
 
     def create(self, resource: RequestedResource) -> CreatedResource:

@@ -2,8 +2,6 @@
 its API server), and finds a target's fake and its known refusals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field

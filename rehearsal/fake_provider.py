@@ -6,34 +6,22 @@ The engine attaches to it by `PULUMI_DEBUG_PROVIDERS`, so that a program runs un
 cloud, no network and no credentials. Values that only a cloud could know remain unknown at preview.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
-from rehearsal.cloud import (
-    Cloud,
-    CreatedResource,
-    PermissiveCloud,
-    RefusedError,
-    RequestedResource,
-    changed,
-    replacing,
-)
+from rehearsal.cloud import Cloud, CreatedResource, RefusedError, RequestedResource, changed, replacing
 from rehearsal.faults import Faults, HalfMadeError, InjectedError, Injector
 from rehearsal.store import ResourceStore, StoredResource
 from rehearsal.wire import UNKNOWN, plain
@@ -44,16 +32,6 @@ WORKERS = 64
 """Number of threads: more than the engine's parallel calls, so that slow answers block no others."""
 
 
-@dataclass(frozen=True)
-class Creation:
-    """One creation, without previews."""
-
-    urn: str
-    started: float
-    ended: float
-    """End of the creation, like `started` in seconds of a monotonic clock."""
-
-
 class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
     """Serves all given packages on one loopback port, and records creations."""
 
@@ -61,7 +39,6 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         self,
         packages: Iterable[str],
         version: str = "",
-        outputs: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
         *,
         cloud: Cloud | None = None,
         folder: Path | None = None,
@@ -69,16 +46,15 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
     ) -> None:
         """Fake provider of `packages`, such as `aws` and `gcp`; `version` is the plugin's version.
 
-        `outputs` are properties, by type, that the real provider would add to the inputs; a `cloud` adds
-        its own. Existing resources are stored in `folder`.
+        Existing resources are stored in `folder`.
         """
         self.packages = tuple(packages)
         self.version = version
-        self.cloud: Cloud = cloud or PermissiveCloud(outputs)
+        self.cloud = cloud or Cloud()
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="fake-")
         self.store = ResourceStore(folder or Path(self._temporary.name if self._temporary else ""))
-        self.creations: list[Creation] = []
-        """Creations, in the order in which they ended."""
+        self.created: list[str] = []
+        """URNs in the order in which their creations ended."""
         self._injector = injector or Injector(Faults(), lambda: None)
         self._lock = threading.Lock()
         self._default_tags: dict[str, str] = {}
@@ -86,7 +62,7 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         provider_pb2_grpc.add_ResourceProviderServicer_to_server(self, self._server)
         self.port: int = self._server.add_insecure_port("127.0.0.1:0")
 
-    def __enter__(self) -> FakeProvider:
+    def __enter__(self) -> "FakeProvider":
         self._server.start()
         return self
 
@@ -96,11 +72,6 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         self._server.stop(grace=None).wait()
         if self._temporary:
             self._temporary.cleanup()
-
-    @property
-    def created(self) -> list[str]:
-        """URNs in the order of their creation, without previews."""
-        return [creation.urn for creation in self.creations]
 
     @property
     def state(self) -> dict[str, struct_pb2.Struct]:
@@ -198,14 +169,12 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
     def _make(
         self, request: provider_pb2.CreateRequest, resource: RequestedResource
     ) -> tuple[CreatedResource, struct_pb2.Struct]:
-        started = time.monotonic()
-        self._injector.linger()
         made = self.cloud.create(resource)
         properties = _struct(_joined(made.outputs, _spelled(request.properties)))
         stored = StoredResource(request.urn, made.id, _spelled(request.properties), _spelled(properties))
         self.store.put(stored)
         with self._lock:
-            self.creations.append(Creation(request.urn, started, time.monotonic()))
+            self.created.append(request.urn)
         return made, properties
 
     def Update(
@@ -223,7 +192,6 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
             request.urn, _struct(stored.inputs if stored else {}), _struct(before), request.id
         )
         with _answered(context):
-            self._injector.linger()
             self._injector.mending(self._resource(request.urn, request.news))
             outputs = self.cloud.update(old, plain(request.news))
         properties = _joined(outputs, properties)
@@ -250,7 +218,6 @@ class FakeProvider(provider_pb2_grpc.ResourceProviderServicer):
         inputs = _struct(stored.inputs) if stored else request.old_inputs
         resource = self._resource(request.urn, inputs, request.properties, request.id)
         with _answered(context):
-            self._injector.linger()
             self._injector.removing(resource)
             self.cloud.delete(resource)
         self.store.drop(token, request.id)

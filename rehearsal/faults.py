@@ -1,9 +1,6 @@
-"""Fault injection for rehearsals: failed creations, missing capacity, refusals, slowness and crashes."""
-
-from __future__ import annotations
+"""Fault injection for rehearsals: failed creations, missing capacity, refusals and crashes."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +12,6 @@ from rehearsal.refusals import KnownRefusal, Moment, is_type
 
 POOL_LABEL = "trainyard.dev/pool"
 """Node label by which a node group is assigned to its pool, on every cloud."""
-SLOW_SECONDS = 0.5
-"""Duration of each operation under `--slow`: enough that all independent operations overlap."""
 
 
 ENDING_SECONDS = 60.0
@@ -25,7 +20,7 @@ ENDING_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Faults:
-    """Faults to inject in a rehearsal: each happens once, but slowness lasts."""
+    """Faults to inject in a rehearsal: each happens once."""
 
     fail: str = ""
     """Type whose creation fails, in full or by its last part: `aws:eks/cluster:Cluster`, `Cluster`."""
@@ -35,7 +30,6 @@ class Faults:
     """Name of the pool for which the cloud has no machines."""
     crash_after: int = 0
     """Number of creations after which the engine is killed, the last one unanswered; 0: never."""
-    slow: bool = False
     refusals: tuple[KnownRefusal, ...] = ()
     """Refusals by the cloud, in force until their cause is fixed."""
 
@@ -49,7 +43,6 @@ class Faults:
             f"creation {self.fail_at} of {self.fail} fails" if self.fail else "",
             f"no capacity for pool {self.no_capacity}" if self.no_capacity else "",
             f"the engine is killed after {self.crash_after} creations" if self.crash_after else "",
-            "every operation is slow" if self.slow else "",
         ]
         return ", ".join(part for part in parts if part)
 
@@ -176,11 +169,6 @@ class Injector:
             self._report(f"the engine was killed after {name} was created, before the answer")
             self._crash()
             self._crashing = False
-
-    def linger(self) -> None:
-        """Take the time that a slow cloud takes."""
-        if self._faults.slow:
-            time.sleep(SLOW_SECONDS)
 
     @property
     def pending(self) -> str:

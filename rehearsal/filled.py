@@ -2,8 +2,6 @@
 resized.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rehearsal.cloud import CreatedResource, Own, RefusedError, RequestedResource

@@ -1,7 +1,5 @@
 """Finds readable secrets in a stack's state, its files or the output of commands."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping

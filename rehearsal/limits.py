@@ -1,7 +1,5 @@
 """Validates names, labels and tags against the limits of the clouds' APIs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

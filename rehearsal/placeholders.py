@@ -1,7 +1,5 @@
 """Fills in templates of IDs and URLs: `projects/{project}/global/networks/{name}`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A cluster's objects are created through its API server. A private one answers no
 connection is dropped, and the Kubernetes provider reports it after half a minute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A row is a state of the account, or a rule of the service: it applies to resourc
 inputs. Its message is the cloud's own text, which users read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files

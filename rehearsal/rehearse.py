@@ -4,8 +4,6 @@ It needs no credentials and no network, and creates nothing. Each phase has an e
 program that never converges, or does not delete a resource, fails here and not in a cloud.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +17,6 @@ from rehearsal.cloud import Cloud, Kubernetes, Own
 from rehearsal.fake_provider import FakeProvider
 from rehearsal.faults import Faults, Injector, RaisedRefusal
 from rehearsal.leaks import Leak, kinds_in
-from rehearsal.order import ChainStep, critical_path
 
 ANY_VERSION = "999.0.0"
 """Version newer than any that an SDK requires, since one fake serves packages of many versions."""
@@ -101,8 +98,6 @@ class Rehearsal:
     phases: tuple[Phase, ...]
     created: tuple[str, ...]
     """URNs in the order of their creation."""
-    critical_path: tuple[ChainStep, ...] = ()
-    """Longest chain of creations that waited for each other."""
     retained: tuple[str, ...] = ()
     """URNs that remain when the stack is destroyed, as the program requires."""
     happened: tuple[str, ...] = ()
@@ -192,7 +187,6 @@ def rehearse(
         resources = engine.resources()
         _compare(resources, fake_providers)
         _check_secrets(resources)
-        steps = critical_path(resources, [made for each in fake_providers for made in each.creations])
         if stage.adopts:
             _rebuild(run, fake_providers)
         run.phase("up again", engine.up, {"same": number})
@@ -216,12 +210,13 @@ def rehearse(
         return Rehearsal(
             tuple(run.phases),
             tuple(urn for each in fake_providers for urn in each.created),
-            steps,
             tuple(sorted(retained)),
             tuple(injector.happened),
             _unproven(stage.clouds),
             tuple(run.refused),
-            _survived(stage.faults, run.refused),
+            tuple(
+                sorted({each.name for each in stage.faults.refusals} - {each.name for each in run.refused})
+            ),
         )
 
 
@@ -235,10 +230,6 @@ def _up(run: _RehearsalRun, number: int) -> None:
     outcome = run.through(run.engine.up)
     expected = None if run.refused else {"create": number}
     run.phase("up after refusals" if run.refused else "up", lambda: outcome, expected)
-
-
-def _survived(faults: Faults, refused: Sequence[Refused]) -> tuple[str, ...]:
-    return tuple(sorted({each.name for each in faults.refusals} - {each.name for each in refused}))
 
 
 def _refused(raised: RaisedRefusal, error: TrainyardError) -> Refused:

@@ -4,8 +4,6 @@ The SDKs declare their types for type checkers only. Here they validate the inpu
 unknown, missing and wrongly typed properties.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """On-disk store of the resources that fake providers have created, one file each."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Reads the YAML tables beside the fakes' code, and caches them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Converts Pulumi's wire format to plain values: unknowns are preserved, secrets unwrapped."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from google.protobuf import json_format, struct_pb2

@@ -35,11 +35,13 @@ def serving(handler: Callable[..., BaseHTTPRequestHandler], port: int = 0) -> It
         server.server_close()
 
 
-def kubeconfig_of(server: str, user: dict[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:
+def kubeconfig_of(
+    server: str, user: dict[str, Any] | None = None, *, context: str = "c", **cluster: Any
+) -> dict[str, Any]:
     """Return a kubeconfig with one context."""
     return {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": context,
+        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
         "users": [{"name": "u", "user": user or {}}],
     }

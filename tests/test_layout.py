@@ -1,4 +1,4 @@
-"""The layout of docs/architecture.md: code for one target is in its folder, and validating loads no SDK."""
+"""The layout of docs/dev/architecture.md: code for a target is in its folder; validating loads no SDK."""
 
 import ast
 import re

@@ -1,7 +1,5 @@
 """The table of all commands of `trainyard`; converts expected failures to messages and exit codes."""
 
-from __future__ import annotations
-
 import errno
 import inspect
 import sys
@@ -17,12 +15,14 @@ from infra.errors import ExitCode, HostError, InputError, InterruptedByUser, Pro
 if TYPE_CHECKING:
     from rich.console import Console
 
+USAGE_ERROR: type[Exception] = getattr(typer, "TyperException", None) or import_module("click").ClickException
+"""A wrong flag or argument; typer before 0.26 raises click's."""
 REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC})
 """The kernel's errors for a folder that is not writable, or full."""
 
 COMMANDS = (
     "run", "jobs", "logs", "shell", "pause", "resume", "cancel", "new", "preview", "up", "down", "status",
-    "cost", "doctor", "explain", "credential",
+    "ui", "cost", "doctor", "explain", "credential",
 )  # fmt: skip
 """The commands beside the groups; `trainyard/screen.py` shows those that are not hidden."""
 GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -30,9 +30,11 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "stack": (
         "The stack file, and what a stack needs around it.",
         ("validate", "inspect", "rehearse", "images", "import", "env", "state-bucket", "deploy-role",
-         "unprotect"),
+         "unprotect", "unlock", "pipeline", "backup", "restore"),
     ),
-    "team": ("The access and the secrets of a team.", ("login", "access", "secret")),
+    "team": (
+        "A team's file, its access and its secrets.", ("login", "access", "secret", "new", "renew", "close"),
+    ),
     "catalog": (
         "What stack files can name. Filters are combined.", ("machines", "regions", "fabrics", "prices"),
     ),
@@ -111,7 +113,7 @@ def main(app: Callable[..., Any]) -> None:
         sys.exit(stop.exit_code)
     except TrainyardError as error:
         code = _report(error)
-    except typer.TyperException as error:  # a wrong flag or argument
+    except USAGE_ERROR as error:
         code = _report_usage(error)
     except Exception as error:
         code = _report(_explained(error))
@@ -120,16 +122,16 @@ def main(app: Callable[..., Any]) -> None:
     sys.exit(code)
 
 
-def _report_usage(error: typer.TyperException) -> ExitCode:
+def _report_usage(error: Any) -> ExitCode:  # noqa: ANN401 -- typer declares no attribute of its errors
     from trainyard.commands.usage import problem_of
 
-    if problem := problem_of(error):
+    if problem := problem_of(error, {name: members for name, (_, members) in GROUPS.items()}):
         return _report(InputError([problem]))
-    error.show()  # type: ignore[attr-defined]
+    error.show()
     return ExitCode.WRONG_INPUT
 
 
-def _console(*, stderr: bool = False) -> Console:
+def _console(*, stderr: bool = False) -> "Console":
     from rich.console import Console  # 40 ms, which a command without a table or an error does not need
 
     return Console(stderr=stderr)

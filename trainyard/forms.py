@@ -1,7 +1,5 @@
 """Choices of commands' options: output formats, and parts of the catalogue."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -1,7 +1,5 @@
 """The first screen: all commands by what they are for. Typer is not needed for it, nor any command."""
 
-from __future__ import annotations
-
 import os
 import sys
 import textwrap
@@ -18,6 +16,7 @@ Your jobs                              Your cluster
   logs     of all nodes and attempts     up       create or update it
   shell    into a rank's pod             down     drain and delete it
   pause, resume, cancel                  status   nodes and jobs
+                                         ui       the same as a page
 
 Answers                                Help
   cost     of a stack, by pool           doctor   what host and account lack

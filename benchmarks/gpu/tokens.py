@@ -17,18 +17,20 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from benchmarks.figures import Figure, Repeats, alternating
 from benchmarks.gpu import hardware
 from trainyard_train.config import TrainConfig, parse_config
-from trainyard_train.data import text
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder
+from trainyard_train.data.text import write_tokens
 from trainyard_train.elasticity import startup
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
@@ -37,6 +39,8 @@ from trainyard_train.models.config import ModelConfig
 from trainyard_train.observability.device import peak_of
 from trainyard_train.trainer import Trainer
 
+END, VOCABULARY = 256, 257
+"""Token that ends a document, and the number of tokens: bytes, and this one."""
 COMPARED = 20
 """Steps whose losses are compared before any time is taken."""
 Block = Callable[[], float]
@@ -96,15 +100,17 @@ def compare(size: TokensSize, *, compiled: bool) -> list[Figure]:
 
 
 def write_shards(folder: str) -> str:
-    """Write texts that every host has as shards of tokens; returns the path."""
-    shards, library = f"{folder}/shards", sysconfig.get_paths()["stdlib"]
-    text.main([shards, f"{library}/json", f"{library}/email"])
-    return shards
+    """Write the bytes of texts that every host has as shards of tokens; returns the path."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    files = [file for name in ("json", "email") for file in sorted((library / name).rglob("*.py"))]
+    contents = (np.frombuffer(file.read_bytes(), np.uint8) for file in files)
+    write_tokens(Path(folder, "shards"), (np.append(each, np.uint16(END)) for each in contents), VOCABULARY)
+    return f"{folder}/shards"
 
 
 def flops_per_token(model: ModelConfig) -> float:
     """FLOP per token: 6 for each weight that multiplies, and 12 · layers · width · context for attention."""
-    weights = model.layers * 12 * model.hidden**2 + model.hidden * text.VOCABULARY
+    weights = model.layers * 12 * model.hidden**2 + model.hidden * VOCABULARY
     return 6 * weights + 12 * model.layers * model.hidden * model.context
 
 
@@ -145,8 +151,8 @@ def _ours(config: TrainConfig) -> Callable[[], float]:
         if taken > COMPARED:
             return 0.0
         trainer.read()
-        assert trainer.metrics
-        return trainer.metrics.loss
+        assert trainer.loss is not None
+        return trainer.loss
 
     return step
 

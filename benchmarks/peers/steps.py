@@ -86,8 +86,8 @@ def main() -> None:
 def _ours(trainer: Trainer) -> float:
     """Take a step of our trainer and return the loss, which it reads at each step on a CPU."""
     trainer.take_step()
-    assert trainer.metrics
-    return trainer.metrics.loss
+    assert trainer.loss is not None
+    return trainer.loss
 
 
 def _ingredients(config: TrainConfig, *, tuned: bool) -> tuple[nn.Module, torch.optim.Optimizer, Part]:

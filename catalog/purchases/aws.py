@@ -3,8 +3,6 @@
 The nodes of a pool are divided evenly over its markets: machine types, each in one zone or in all zones.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -55,17 +53,16 @@ def _machines(stack: Stack, path: str, pool: pools.Block) -> Iterator[MachinePur
 
 
 def _storage(stack: Stack) -> Iterator[StoragePurchase]:
-    region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
-    path = "target.filesystem.capacity"
-    is_efs = filesystem.get("kind") == "efs"
-    if filesystem:
+    region = pools.price_region(stack)
+    for key, filesystem in pools.new_filesystems(stack):
+        path, is_efs = f"{key}.capacity", filesystem.get("kind") == "efs"
         kind = "efs-standard" if is_efs else f"fsx-lustre-{filesystem.get('throughput')}"
         gib = None if is_efs else pools.gibibytes(filesystem.get("capacity"))
         yield StoragePurchase(name="filesystem", cloud="aws", region=region, path=path, kind=kind, gib=gib)
+        if _snapshot_days(stack, filesystem):
+            kind = "efs-backup" if is_efs else "fsx-lustre-backup"
+            yield StoragePurchase(name="snapshots", cloud="aws", region=region, kind=kind, gib=None)
     yield StoragePurchase(name="object store", cloud="aws", region=region, kind="s3-standard", gib=None)
-    if filesystem and _snapshot_days(stack, filesystem):
-        kind = "efs-backup" if is_efs else "fsx-lustre-backup"
-        yield StoragePurchase(name="snapshots", cloud="aws", region=region, kind=kind, gib=None)
 
 
 def _snapshot_days(stack: Stack, filesystem: pools.Block) -> int:

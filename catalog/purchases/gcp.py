@@ -1,7 +1,5 @@
 """Purchases of a Google Cloud stack: machines, Managed Lustre or Filestore, Cloud Storage, GKE, Cloud NAT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from catalog.cost import Purchase, ServicePurchase, Stack, StoragePurchase, TargetPurchases
@@ -14,12 +12,12 @@ pricing)."""
 
 def _purchases(stack: Stack) -> Iterator[Purchase]:
     yield from pools.machines_of_pools(stack)
-    region, filesystem = pools.price_region(stack), pools.new_filesystem(stack)
-    if filesystem:
+    region = pools.price_region(stack)
+    for key, filesystem in pools.new_filesystems(stack):
         is_lustre = filesystem.get("kind") == "lustre"
         speed = f"managed-lustre-{filesystem.get('throughput')}"
         kind = speed if is_lustre else f"filestore-{filesystem.get('tier')}"
-        path, gib = "target.filesystem.capacity", pools.gibibytes(filesystem.get("capacity"))
+        path, gib = f"{key}.capacity", pools.gibibytes(filesystem.get("capacity"))
         yield StoragePurchase(name="filesystem", cloud="gcp", region=region, path=path, kind=kind, gib=gib)
     yield StoragePurchase(name="object store", cloud="gcp", region=region, kind="gcs-standard", gib=None)
     if pools.makes_cluster(stack):

@@ -1,7 +1,5 @@
 """Helpers of the purchase modules: the machines of pools, and what a stack creates instead of reusing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -58,10 +56,12 @@ def price_region(stack: Stack) -> str:
     return target(stack).get("region") or target(stack).get("zone") or ""
 
 
-def new_filesystem(stack: Stack) -> Block:
-    """Return the filesystem that a stack makes; empty for one that exists: its owner has bought it."""
-    found: Block = target(stack).get("filesystem") or {}
-    return {} if found.get("existing") else found
+def new_filesystems(stack: Stack) -> Iterator[tuple[str, Block]]:
+    """Yield key and block of the filesystems that a stack makes; not one that exists: its owner bought it."""
+    for key in ("filesystem", "second_filesystem"):
+        found: Block = target(stack).get(key) or {}
+        if found and not found.get("existing"):
+            yield f"target.{key}", found
 
 
 def makes_cluster(stack: Stack) -> bool:

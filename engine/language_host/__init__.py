@@ -3,9 +3,3 @@
 It finds the program's environment, reports the plugins that it needs to the engine, and runs programs, policy
 packs and plugins written in Python with it.
 """
-
-from __future__ import annotations
-
-from engine.language_host.server import main
-
-__all__ = ["main"]

@@ -1,7 +1,5 @@
 """Starts the language host: `python -m engine.language_host`."""
 
-from __future__ import annotations
-
-from engine.language_host import main
+from engine.language_host.server import main
 
 main()

@@ -1,22 +1,24 @@
 """Starts processes for the language host, streams their output, and ends them with the host."""
 
-from __future__ import annotations
-
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Literal
 
+from engine.tied import end, start_tied
+
 Stream = Literal["stdout", "stderr"]
 CHUNK_BYTES = 64 * 1024
-TERM_SECONDS = 1.0
 
 
 class Children:
-    """Starts processes and ends them all: on `stop`, and by the kernel should the host be killed."""
+    """Starts processes and ends them all: on `stop`, and should the host be killed.
+
+    A separate session keeps the engine's interrupt of the host from printing a traceback in the program.
+    """
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -27,7 +29,7 @@ class Children:
     def run(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> int:
         """Run to the end with the host's own stdout and stderr, which the engine shows; the exit code."""
         with self._lock:
-            process = subprocess.Popen(_tied(command), cwd=cwd, env=environment, start_new_session=True)
+            process = start_tied(command, signal.SIGKILL, cwd=cwd, env=environment, start_new_session=True)
             self._running.add(process)
         try:
             return process.wait()
@@ -39,8 +41,9 @@ class Children:
     ) -> subprocess.Popen[bytes]:
         """Start with its stdout and stderr piped, for `stream`."""
         with self._lock:
-            process = subprocess.Popen(
-                _tied(command),
+            process = start_tied(
+                command,
+                signal.SIGKILL,
                 cwd=cwd,
                 env=environment,
                 start_new_session=True,
@@ -81,21 +84,3 @@ class Children:
             running = list(self._running)
         for process in running:
             end(process)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate one process, and kill it if it does not obey within a second."""
-    with suppress(ProcessLookupError):
-        process.terminate()
-        try:
-            process.wait(TERM_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def _tied(command: Sequence[str]) -> list[str]:
-    """Ask the kernel to kill the process when the host's thread ends: the host may be killed itself.
-
-    A separate session keeps the engine's interrupt of the host from printing a traceback in the program.
-    """
-    return ["setpriv", "--pdeathsig", "KILL", "--", *command]

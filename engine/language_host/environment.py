@@ -2,8 +2,6 @@
 installed in it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -34,14 +32,6 @@ class RequiredPlugin:
     name: str
     version: str
     server: str
-
-
-@dataclass(frozen=True)
-class InstalledPackage:
-    """An installed Python package."""
-
-    name: str
-    version: str
 
 
 class ProgramEnvironment:
@@ -97,14 +87,10 @@ class ProgramEnvironment:
         """The version of one installed package, empty for none; the metadata of all others remains unread."""
         return next((each.version for each in self._named(package)), "")
 
-    def packages(self, *, transitive: bool) -> list[InstalledPackage]:
+    def packages(self, *, transitive: bool) -> list[Distribution]:
         """Installed packages; without `transitive` only those that no other one requires."""
         required = set() if transitive else {name for each in self._distributions for name in _requires(each)}
-        return [
-            InstalledPackage(each.name, each.version)
-            for each in self._distributions
-            if canonicalize_name(each.name) not in required
-        ]
+        return [each for each in self._distributions if canonicalize_name(each.name) not in required]
 
     @cached_property
     def _site_packages(self) -> list[Path]:

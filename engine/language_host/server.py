@@ -3,8 +3,6 @@
 dependencies, lists packages, and generates SDKs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -16,19 +14,19 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
 
-from engine.language_host.children import Children, end
+from engine.language_host.children import Children
 from engine.language_host.environment import ProgramEnvironment, ProgramEnvironmentError, machine_python
 from engine.plugin_server import PluginServer
 from engine.stubs import language_pb2, language_pb2_grpc, plugin_pb2
+from engine.tied import end
 
 EXEC_VARIABLE = "TRAINYARD_PYTHON_EXEC"
-EXEC_IN_MODULE = "github.com/pulumi/pulumi/sdk/v3@v{version}/python/cmd/pulumi-language-python-exec"
 
 CODEGEN = "pulumi-codegen"
 """Our command for the engine's own code generators (local/go/pulumi-codegen)."""
@@ -42,9 +40,6 @@ class Options:
 
     engine: str
     tracing: str
-
-
-Dependency = TypeVar("Dependency", plugin_pb2.PackageDependency, plugin_pb2.PluginDependency)
 
 
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
@@ -67,14 +62,11 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def GetRequiredPackages(
         self, request: language_pb2.GetRequiredPackagesRequest, _context: grpc.ServicerContext
     ) -> language_pb2.GetRequiredPackagesResponse:
-        packages = _dependencies(plugin_pb2.PackageDependency, request.info)
+        packages = [
+            plugin_pb2.PackageDependency(name=p.name, kind="resource", version=p.version, server=p.server)
+            for p in _environment(request.info).plugins()
+        ]
         return language_pb2.GetRequiredPackagesResponse(packages=packages)
-
-    def GetRequiredPlugins(
-        self, request: language_pb2.GetRequiredPluginsRequest, _context: grpc.ServicerContext
-    ) -> language_pb2.GetRequiredPluginsResponse:
-        plugins = _dependencies(plugin_pb2.PluginDependency, request.info)
-        return language_pb2.GetRequiredPluginsResponse(plugins=plugins)
 
     def Run(
         self, request: language_pb2.RunRequest, context: grpc.ServicerContext
@@ -217,10 +209,9 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
 
 def exec_script() -> Path:
-    """The SDK's `pulumi-language-python-exec`. Raises ProgramEnvironmentError where it is not to be found."""
-    named = os.environ.get(EXEC_VARIABLE)
-    modules = os.environ.get("GOMODCACHE") or Path(os.environ.get("GOPATH") or Path.home() / "go", "pkg/mod")
-    script = Path(named) if named else Path(modules, EXEC_IN_MODULE.format(version=version("pulumi")))
+    """The engine's `pulumi-language-python-exec`. Raises ProgramEnvironmentError where there is none."""
+    name = "pulumi-language-python-exec"
+    script = Path(os.environ.get(EXEC_VARIABLE) or shutil.which(name) or name)
     if not script.is_file():
         raise ProgramEnvironmentError(f"{script} does not exist; `trainyard doctor` shows how to get it")
     return script
@@ -229,11 +220,6 @@ def exec_script() -> Path:
 def _environment(info: language_pb2.ProgramInfo, *, is_plugin: bool = False) -> ProgramEnvironment:
     options: Mapping[str, Any] = json_format.MessageToDict(info.options)
     return ProgramEnvironment(Path(info.root_directory), options, is_plugin=is_plugin)
-
-
-def _dependencies(kind: type[Dependency], info: language_pb2.ProgramInfo) -> list[Dependency]:
-    plugins = _environment(info).plugins()
-    return [kind(name=p.name, kind="resource", version=p.version, server=p.server) for p in plugins]
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 The engine calls it over gRPC; nothing of `infra` is imported here.
 """
 
-from __future__ import annotations
-
 
 def main() -> None:
     """Serve the engine until it ends."""

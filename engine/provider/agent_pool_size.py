@@ -9,8 +9,6 @@ The autoscaler of AKS then keeps trying to reach the minimum, after evictions to
 autoscaler": it enforces the minimum count when nodes are evicted, or the minimum is changed by the API).
 """
 
-from __future__ import annotations
-
 from engine.provider import group_size
 from engine.provider.group_size import GroupSize
 from engine.provider.resource import HandlerProgress, Inputs, Outputs, ReadResult, ResourceNotFound

@@ -2,8 +2,6 @@
 waits.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +12,11 @@ from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import Problem, TrainyardError
 
 POLL_SECONDS = 0.3
-LOOK = "see `trainyard status`"
 
 
-def refused(got: str, allowed: str, fix: str = LOOK) -> TrainyardError:
+def refused(got: str, allowed: str) -> TrainyardError:
     """Report the API server's answer and the expected one."""
-    return TrainyardError([Problem("the cluster's API server", got, allowed, fix)])
+    return TrainyardError([Problem("the cluster's API server", got, allowed, "see `trainyard status`")])
 
 
 @contextmanager
@@ -37,17 +34,15 @@ def refusals(allowed: str, missing: str = "") -> Iterator[None]:
 class Deadline:
     """A wait in small steps, which an interrupt ends."""
 
-    def __init__(
-        self, seconds: float, late: str, allowed: str, progress: HandlerProgress, fix: str = LOOK
-    ) -> None:
+    def __init__(self, seconds: float, late: str, allowed: str, progress: HandlerProgress) -> None:
         self._end = time.monotonic() + seconds
         self._late = f"{late} after {seconds:.0f} s"
-        self._allowed, self._fix = allowed, fix
+        self._allowed = allowed
         self._progress = progress
 
     def wait(self, why: str = "") -> None:
         """Sleep for a moment. Raises TrainyardError when the time is over, Cancelled on an interrupt."""
         self._progress.check()
         if time.monotonic() > self._end:
-            raise refused(f"{self._late}{f': {why}' if why else ''}", self._allowed, self._fix)
+            raise refused(f"{self._late}{f': {why}' if why else ''}", self._allowed)
         time.sleep(POLL_SECONDS)

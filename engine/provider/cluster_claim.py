@@ -2,12 +2,13 @@
 else. A second stack is refused, since shared objects (policies, operators, classes) have one owner.
 """
 
-from __future__ import annotations
-
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+from socket import gethostname
 from typing import Any
+from urllib.parse import urlsplit
 
 from engine.provider.api_server import Deadline, refusals
 from engine.provider.resource import (
@@ -18,6 +19,7 @@ from engine.provider.resource import (
     ReadResult,
     ResourceHandler,
     ResourceNotFound,
+    wrong_inputs,
 )
 from infra.clients.kubernetes import ApiError, ApiServer
 from infra.errors import ExitCode, Problem, TrainyardError
@@ -38,14 +40,7 @@ class ClusterClaim(ResourceHandler):
     SECRETS = frozenset({"kubeconfig"})
 
     def check(self, inputs: Inputs) -> list[Failure]:
-        wanted = ("kubeconfig", "owner")
-        failures = [
-            Failure(name, "is required, as a string")
-            for name in wanted
-            if not isinstance(inputs.get(name), str)
-        ]
-        more = sorted(inputs.keys() - set(wanted))
-        return failures + [Failure(name, "is not a property of this type") for name in more]
+        return wrong_inputs(inputs, {"kubeconfig": str, "owner": str})
 
     def identify(self, inputs: Inputs) -> str:
         return f"{NAMESPACE}/{NAME}"
@@ -53,8 +48,9 @@ class ClusterClaim(ResourceHandler):
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         """Claim the cluster; what an `up` of the same stack left behind is its own."""
         api, owner = ApiServer.of(inputs["kubeconfig"]), inputs["owner"]
+        state = state_at(os.environ.get("PULUMI_BACKEND_URL", ""))
         deadline = Deadline(NAMESPACE_SECONDS, f"{NAMESPACE} does not exist", EXPECTED, progress)
-        while not _create(api, owner):
+        while not _create(api, {"owner": owner, "state": state}):
             deadline.wait()
         found = claim_of(api)
         if found and found.get("owner") != owner:
@@ -83,13 +79,13 @@ class ClusterClaim(ResourceHandler):
                 api.delete(PATH)
 
 
-def _create(api: ApiServer, owner: str) -> bool:
+def _create(api: ApiServer, data: Mapping[str, str]) -> bool:
     """Create the claim unless one exists; False while there is no namespace for it."""
     claim = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "data": {"owner": owner, "since": datetime.now(UTC).isoformat(timespec="seconds")},
+        "data": {**data, "since": datetime.now(UTC).isoformat(timespec="seconds")},
     }
     with refusals(EXPECTED):
         try:
@@ -101,8 +97,15 @@ def _create(api: ApiServer, owner: str) -> bool:
     return True
 
 
+def state_at(backend: str) -> str:
+    """Return where a state is, to tell stacks of one name apart: no credentials, a folder with its host."""
+    url = urlsplit(backend)
+    where = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}" if backend else ""
+    return f"{where} of {gethostname()}" if url.scheme == "file" else where
+
+
 def claim_of(api: ApiServer) -> Mapping[str, Any] | None:
-    """Return the data of the cluster's claim: `owner` and `since`; None where no stack has the cluster."""
+    """Return the data of the cluster's claim: `owner`, `since` and `state`; None where no stack has it."""
     with refusals(EXPECTED):
         found = api.find(PATH)
     return None if found is None else found.get("data") or {}
@@ -111,10 +114,11 @@ def claim_of(api: ApiServer) -> Mapping[str, Any] | None:
 def taken(claim: Mapping[str, Any]) -> Problem:
     """Report the stack that has the cluster."""
     owner, since = claim.get("owner", "unknown"), claim.get("since", "unknown")
+    state = f", with its state in {claim['state']}" if claim.get("state") else ""
     return Problem(
         path="the cluster",
-        got=f"stack {owner} has it since {since}",
+        got=f"stack {owner} has it since {since}{state}",
         allowed="a cluster without another stack: one stack has its operators, policies and classes",
-        fix="add your teams to that stack. If it is gone for good, release the cluster:"
+        fix="add your teams to that stack. If it or its state is gone for good, release the cluster:"
         f" kubectl delete configmap {NAME} --namespace {NAMESPACE}",
     )

@@ -5,16 +5,14 @@ A new process can load an SDK that was installed a moment ago, and the SDK's glo
 only. The process reads the engine's request on stdin and answers on stdout. Its stderr is shown if it fails.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from engine.paths import REPOSITORY, START
+from engine.tied import end
 
 COMPONENTS: Mapping[str, str] = {
     "trainyard:index:Cluster": "trainyard.component",
@@ -24,7 +22,6 @@ COMPONENTS: Mapping[str, str] = {
 """Component's type token → module that constructs the component (`python -m`)."""
 REFUSED = 2
 """Exit code of a process that answers with an error status: the input is wrong."""
-GRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,13 +57,4 @@ class Components:
     def stop(self) -> None:
         """End all that run."""
         for process in list(self._running):
-            threading.Thread(target=_end, args=(process,), daemon=True).start()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        process.terminate()
-        try:
-            process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
+            threading.Thread(target=end, args=(process,), daemon=True).start()

@@ -5,13 +5,13 @@ The operators' CRDs are 7 MB, most of them descriptions in schemas. The engine r
 step, so the state has a digest for each, and the manifests are read from a file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
@@ -25,8 +25,10 @@ from engine.provider.resource import (
     ReadResult,
     ResourceHandler,
     ResourceNotFound,
+    wrong_inputs,
 )
-from infra.clients.kubernetes import ApiServer
+from infra.clients.kubernetes import ApiError, ApiServer
+from infra.clients.kubernetes.api import path_of
 from infra.errors import InputError, Problem, TrainyardError
 
 _COLLECTION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -57,18 +59,11 @@ class CustomResourceDefinitions(ResourceHandler):
     INCIDENTAL = frozenset({"source"})
 
     def check(self, inputs: Inputs) -> list[Failure]:
-        failures = [
-            Failure(name, "is required, as a string")
-            for name in ("kubeconfig", "owner", "source")
-            if not isinstance(inputs.get(name), str)
-        ]
+        wanted = dict.fromkeys(("kubeconfig", "owner", "source"), str)
+        failures = wrong_inputs(inputs, wanted, others=["definitions"])
         definitions = inputs.get("definitions")
         if not isinstance(definitions, Mapping) or not definitions:
             failures.append(Failure("definitions", "is required: a mapping of CRD names to sha256 digests"))
-        known = {"kubeconfig", "owner", "source", "definitions"}
-        failures += [
-            Failure(name, "is not a property of this type") for name in sorted(inputs.keys() - known)
-        ]
         return failures
 
     def identify(self, inputs: Inputs) -> str:
@@ -117,7 +112,26 @@ def _apply(inputs: Inputs, progress: HandlerProgress, known: Collection[str] = (
         for name, manifest in manifests.items()
         if found.get(name, {}).get(DIGEST) != digest(manifest)
     ]
+    if stuck := [each for manifest in changed for each in _store_anew(manifest, server, progress)]:
+        raise TrainyardError(stuck)
     server.apply(changed, progress)
+
+
+def _store_anew(
+    manifest: Manifest, server: "DefinitionsClient", progress: HandlerProgress
+) -> Iterator[Problem]:
+    """Have objects in versions that the new definition lacks stored in one of both; report where none is."""
+    name, known = manifest["metadata"]["name"], {each["name"] for each in manifest["spec"]["versions"]}
+    present = server.find(name) or {}
+    if known.issuperset((present.get("status") or {}).get("storedVersions") or ()):
+        return
+    version = next(str(each["name"]) for each in present["spec"]["versions"] if each["storage"])
+    if version in known:
+        server.store_anew(present, version, progress)
+        return
+    allowed = f"versions of the new release: {', '.join(sorted(known))}; nothing was changed"
+    fix = "bring the stack up by a release between the two first, which stores them in a version of both"
+    yield Problem(f"CustomResourceDefinition {name}", f"stores objects as {version}", allowed, fix)
 
 
 def _foreign(name: str, annotations: Mapping[str, str], owner: str) -> Problem:
@@ -154,7 +168,7 @@ def _problem(path: str, got: str, allowed: str) -> Problem:
     return Problem(path, got, allowed, "run `trainyard up`, which renders the bundle again")
 
 
-def _connect(kubeconfig: str) -> DefinitionsClient:
+def _connect(kubeconfig: str) -> "DefinitionsClient":
     return DefinitionsClient(ApiServer.of(kubeconfig))
 
 
@@ -181,7 +195,7 @@ class DefinitionsClient:
             deadline = Deadline(ESTABLISHED_SECONDS, f"{name} is not established", EXPECTED, progress)
             while not _is_established(applied):
                 deadline.wait()
-                applied = self._find(name)
+                applied = self.find(name)
 
         _in_parallel(one, manifests, "applied", progress)
 
@@ -197,25 +211,49 @@ class DefinitionsClient:
             deadline = Deadline(REMOVED_SECONDS, f"{name} is not deleted", EXPECTED, progress)
             while is_there:
                 deadline.wait()
-                is_there = self._find(name) is not None
+                is_there = self.find(name) is not None
 
         _in_parallel(one, names, "removed", progress)
 
     def _object_of(self, name: str) -> str:
         """Name an object of a definition's kind; empty where none is left, or the definition is gone."""
-        definition = self._find(name)
+        definition = self.find(name)
         if definition is None:
             return ""
-        spec = definition["spec"]
-        served = next((each["name"] for each in spec["versions"] if each["served"]), "")
-        path = f"/apis/{spec['group']}/{served}/{spec['names']['plural']}"
-        with refusals(EXPECTED):
-            found = json.loads(self._api.read(path, {"limit": 1}, accept=METADATA_ONLY))
-        for item in found.get("items") or ():
-            return "/".join(filter(None, (item["metadata"].get("namespace"), item["metadata"]["name"])))
-        return ""
+        served = next((each["name"] for each in definition["spec"]["versions"] if each["served"]), "")
+        found = next(self._objects(definition, served, {"limit": 1}), ("", ""))
+        return "/".join(filter(None, found))
 
-    def _find(self, name: str) -> Manifest | None:
+    def _objects(
+        self, definition: Manifest, version: str, query: Mapping[str, int] = MappingProxyType({})
+    ) -> Iterator[tuple[str, str]]:
+        """Yield namespace and name of the objects of a definition's kind."""
+        path = f"/apis/{definition['spec']['group']}/{version}/{definition['spec']['names']['plural']}"
+        with refusals(EXPECTED):
+            found = json.loads(self._api.read(path, query, accept=METADATA_ONLY))
+        for item in found.get("items") or ():
+            yield item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+    def store_anew(self, definition: Manifest, version: str, progress: HandlerProgress) -> None:
+        """Have the API server write each object in the definition's storage version, and forget the others.
+
+        It writes an object whose stored form differs, even if nothing in it changes (Kubernetes, "Upgrade
+        existing objects to a new stored version").
+        """
+        spec, name = definition["spec"], definition["metadata"]["name"]
+        objects = list(self._objects(definition, version))
+        with refusals(EXPECTED):
+            for each in objects:
+                try:
+                    self._api.merge(path_of((spec["group"], version, spec["names"]["plural"]), *each), {})
+                except ApiError as error:
+                    if error.status != HTTPStatus.NOT_FOUND:  # ended meanwhile
+                        raise
+            self._api.merge(f"{_COLLECTION}/{name}/status", {"status": {"storedVersions": [version]}})
+        progress.log(f"{name}: {len(objects)} objects stored anew, as {version}")
+
+    def find(self, name: str) -> Manifest | None:
+        """Return a definition; None where there is none."""
         with refusals(EXPECTED):
             found: Manifest | None = self._api.find(f"{_COLLECTION}/{name}")
         return found

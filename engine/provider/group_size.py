@@ -4,16 +4,11 @@ A group is created empty and resized afterwards, since the creation of a group w
 cloud has no capacity. Nothing waits for the nodes. Each cloud's module documents how it resizes, and why.
 """
 
-from __future__ import annotations
-
 import time
 from typing import ClassVar
 
-from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, ResourceHandler
+from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, ResourceHandler, wrong_inputs
 from infra.errors import Problem, TrainyardError
-
-_LABELS = "labels"
-"""Input with the labels of the group's nodes, which contain the pool's name; the group resource sets them."""
 
 
 class ResizeRefusedError(Exception):
@@ -60,13 +55,7 @@ class GroupSize(ResourceHandler):
 
     def check(self, inputs: Inputs) -> list[Failure]:
         kinds = {**dict.fromkeys(self.STRING_INPUTS, str), **dict.fromkeys(self.INTEGER_INPUTS, int)}
-        failures = [
-            Failure(name, f"is required, as {'a string' if kind is str else 'a whole number'}")
-            for name, kind in kinds.items()
-            if not isinstance(inputs.get(name), kind)
-        ]
-        others = sorted(inputs.keys() - {*kinds, _LABELS})
-        return failures + [Failure(name, "is not a property of this type") for name in others]
+        return wrong_inputs(inputs, kinds, others=["labels"])  # which contain the pool's name
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         """Resize the group once no other operation is in progress. Raises TrainyardError."""

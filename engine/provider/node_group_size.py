@@ -9,8 +9,6 @@ The size is set only when the stack's number changes: sizes that others set in b
 stay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

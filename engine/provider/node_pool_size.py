@@ -9,8 +9,6 @@ GKE's autoscaler would not: it adds nodes to a pool below its minimum only when 
 (kubernetes/autoscaler#2288).
 """
 
-from __future__ import annotations
-
 import re
 
 from engine.provider import group_size

@@ -1,21 +1,17 @@
 """Runs each provider operation in an interruptible thread, and reports its progress to the engine."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import grpc
 
+from engine.progress import Task
 from engine.provider.resource import Cancelled, HandlerProgress
 from engine.stubs import CHANNEL_OPTIONS, engine_pb2, engine_pb2_grpc
-
-if TYPE_CHECKING:
-    from engine.progress import Task
 
 T = TypeVar("T")
 INTERRUPTED = "interrupted; run again to resume"

@@ -2,31 +2,21 @@
 `engine.provider.service` calls them on the engine's gRPC requests.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
-if TYPE_CHECKING:
-    from engine.progress import Task
+from engine.progress import Progress
 
 Inputs = Mapping[str, Any]
 Outputs = Mapping[str, Any]
 
 
-class HandlerProgress(Protocol):
+class HandlerProgress(Progress, Protocol):
     """Progress of an operation; each method raises Cancelled once the user has interrupted."""
 
     def check(self) -> None:
         """Raise Cancelled after an interrupt, and do nothing else; for loops that wait."""
-
-    def log(self, text: str) -> None:
-        """Show one line."""
-
-    def task(self, name: str) -> AbstractContextManager[Task]:
-        """Show a task with its duration."""
 
 
 class Cancelled(Exception):  # noqa: N818 -- no error: the user's wish
@@ -51,6 +41,17 @@ class ReadResult:
 
     inputs: Inputs
     outputs: Outputs
+
+
+def wrong_inputs(inputs: Inputs, wanted: Mapping[str, type], others: Collection[str] = ()) -> list[Failure]:
+    """Return what is missing, of another type than `wanted`, or neither there nor in `others`."""
+    words = {str: "a string", int: "a whole number", list: "a list"}
+    wrong = [name for name, kind in wanted.items() if not isinstance(inputs.get(name), kind)]
+    unknown = sorted(inputs.keys() - {*wanted, *others})
+    return [
+        *(Failure(name, f"is required, as {words[wanted[name]]}") for name in wrong),
+        *(Failure(name, "is not a property of this type") for name in unknown),
+    ]
 
 
 class ResourceHandler:

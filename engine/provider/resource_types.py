@@ -3,8 +3,6 @@
 The types of the embedded cluster are in `local`, which a stack in a cloud never imports.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module

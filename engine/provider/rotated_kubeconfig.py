@@ -6,8 +6,6 @@ uses it. Neither the engine's state nor its logs hold it: the state has its expi
 update requests another one; the former one remains valid until its expiry, so no user of it is cut off.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,6 +22,7 @@ from engine.provider.resource import (
     ReadResult,
     ResourceHandler,
     ResourceNotFound,
+    wrong_inputs,
 )
 from infra.clients.kubernetes import ApiServer
 from infra.clients.kubernetes.access import current, reached
@@ -46,20 +45,13 @@ class RotatedKubeconfig(ResourceHandler):
     REFRESHES = True
 
     def check(self, inputs: Inputs) -> list[Failure]:
-        failures = [
-            Failure(name, "is required, as a string")
-            for name in ("issuer", "holder")
-            if not isinstance(inputs.get(name), str)
-        ]
+        wanted = {"issuer": str, "holder": str, "lifetimeSeconds": int}
+        failures = wrong_inputs(inputs, wanted, others=[_ACCOUNT, _SECRET, "serial", "endpoint"])
         for name in (_ACCOUNT, _SECRET):
             value = inputs.get(name)
             if not isinstance(value, Mapping) or value.keys() != {"namespace", "name"}:
                 failures.append(Failure(name, "is required: a mapping of namespace and name"))
-        if not isinstance(inputs.get("lifetimeSeconds"), int):
-            failures.append(Failure("lifetimeSeconds", "is required, as a whole number"))
-        known = {"issuer", "holder", _ACCOUNT, _SECRET, "lifetimeSeconds", "serial", "endpoint"}
-        others = sorted(inputs.keys() - known)
-        return failures + [Failure(name, "is not a property of this type") for name in others]
+        return failures
 
     def identify(self, inputs: Inputs) -> str:
         return f"{inputs[_SECRET]['namespace']}/{inputs[_SECRET]['name']}"

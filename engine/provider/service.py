@@ -3,8 +3,6 @@
 resource types, and constructs components.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -227,7 +225,7 @@ def _state(resource: ResourceHandler, inputs: Properties, outputs: Outputs) -> S
     return Properties({**inputs.values, **made}, inputs.secrets).encode(resource.SECRETS)
 
 
-def _half_done(identity: str, properties: Struct, inputs: Struct, error: Exception) -> _Status:
+def _half_done(identity: str, properties: Struct, inputs: Struct, error: Exception) -> "_Status":
     """Make the engine record the resource, so that the next update repairs it and a destroy removes it."""
     reason = str(error) if isinstance(error, TrainyardError | Cancelled) else repr(error)
     details = AnyMessage()

@@ -13,8 +13,6 @@ k8s.io/apiserver/pkg/admission/configuration, since github.com/kubernetes/kubern
 does). So this resource changes a configuration whose CA is not read.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time
@@ -24,7 +22,7 @@ from http import HTTPStatus
 from typing import Any
 
 from engine.provider.api_server import Deadline, refused
-from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, WaitResource
+from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, WaitResource, wrong_inputs
 from infra.clients.kubernetes import ApiError, ApiServer, NoAnswer
 
 SERVING_SECONDS = 300.0
@@ -46,13 +44,7 @@ class ServingWebhooks(WaitResource):
     SECRETS = frozenset({"kubeconfig"})
 
     def check(self, inputs: Inputs) -> list[Failure]:
-        wanted = {"kubeconfig": str, "collection": str, "probes": list}
-        failures = [
-            Failure(name, f"is required, as a {'list' if kind is list else 'string'}")
-            for name, kind in wanted.items()
-            if not isinstance(inputs.get(name), kind)
-        ]
-        return failures + [Failure(name, "is not a property of this type") for name in inputs.keys() - wanted]
+        return wrong_inputs(inputs, {"kubeconfig": str, "collection": str, "probes": list})
 
     def identify(self, inputs: Inputs) -> str:
         return str(inputs["collection"])

@@ -4,14 +4,13 @@ lists the changes between two versions.
 The marks are those of `sdk/go/common/resource/plugin/rpc.go` of Pulumi.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
+from google.protobuf import json_format
+from google.protobuf.struct_pb2 import Struct
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 -- a mark in the protocol, not a secret
@@ -49,21 +48,20 @@ class Properties:
     secrets: frozenset[str] = frozenset()
 
     @classmethod
-    def decode(cls, struct: Struct) -> Properties:
+    def decode(cls, struct: Struct) -> "Properties":
         """Decode the engine's properties; a whole property is secret if any part of it is."""
-        values = {name: _decode(value) for name, value in struct.fields.items()}
-        secrets = frozenset(name for name, value in struct.fields.items() if _holds_secret(value))
-        return cls(values, secrets)
+        fields = json_format.MessageToDict(struct)
+        return cls(_decode(fields), frozenset(name for name, value in fields.items() if _holds_secret(value)))
 
     def encode(self, secrets: Collection[str] = ()) -> Struct:
         """Write for the engine, the names in `secrets` marked too; absent values are left out."""
         marked = self.secrets.union(secrets)
-        fields = {
-            name: _secret(value) if name in marked else _encode(value)
-            for name, value in self.values.items()
-            if value is not None
-        }
-        return Struct(fields=fields)
+        struct = Struct()
+        for name, value in self.values.items():
+            if value is not None:
+                encoded = _encode(value)
+                struct[name] = {SIGNATURE: SECRET, "value": encoded} if name in marked else encoded
+        return struct
 
     def unknown(self) -> frozenset[str]:
         """Names whose value is unknown in whole or in part."""
@@ -106,58 +104,27 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _decode(value: Value) -> Any:  # noqa: ANN401 -- JSON
-    decoded: Any = None
-    match value.WhichOneof("kind"):
-        case "string_value":
-            decoded = UNKNOWN if value.string_value in UNKNOWN_MARKS else value.string_value
-        case "number_value":
-            number = value.number_value
-            decoded = int(number) if number.is_integer() else number
-        case "bool_value":
-            decoded = value.bool_value
-        case "list_value":
-            decoded = [_decode(part) for part in value.list_value.values]
-        case "struct_value" if _is_secret(value):
-            decoded = _decode(value.struct_value.fields["value"])
-        case "struct_value":
-            decoded = {name: _decode(part) for name, part in value.struct_value.fields.items()}
-    return decoded
+def _decode(value: Any) -> Any:  # noqa: ANN401 -- JSON
+    if isinstance(value, dict):
+        if value.get(SIGNATURE) == SECRET:
+            return _decode(value.get("value"))
+        return {name: _decode(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_decode(part) for part in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return UNKNOWN if isinstance(value, str) and value in UNKNOWN_MARKS else value
 
 
-def _encode(value: object) -> Value:
-    if value is UNKNOWN:
-        return Value(string_value=UNKNOWN_MARK)
-    if isinstance(value, bool):
-        return Value(bool_value=value)
-    if isinstance(value, int | float):
-        return Value(number_value=value)
-    if isinstance(value, str):
-        return Value(string_value=value)
-    encoded = Value()
+def _encode(value: object) -> object:
     if isinstance(value, Mapping):
-        encoded.struct_value.CopyFrom(Struct(fields={name: _encode(part) for name, part in value.items()}))
-    elif isinstance(value, list | tuple):
-        encoded.list_value.values.extend(_encode(part) for part in value)
-    elif value is None:
-        encoded.null_value = NULL_VALUE
-    else:
-        raise TypeError(f"a property cannot be a {type(value).__name__}")
-    return encoded
+        return {name: _encode(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encode(part) for part in value]
+    return UNKNOWN_MARK if value is UNKNOWN else value
 
 
-def _secret(value: object) -> Value:
-    marked = Struct(fields={SIGNATURE: Value(string_value=SECRET), "value": _encode(value)})
-    return Value(struct_value=marked)
-
-
-def _is_secret(value: Value) -> bool:
-    fields = value.struct_value.fields
-    return SIGNATURE in fields and fields[SIGNATURE].string_value == SECRET
-
-
-def _holds_secret(value: Value) -> bool:
-    if _is_secret(value):
-        return True
-    parts = [*value.struct_value.fields.values(), *value.list_value.values]
-    return any(_holds_secret(part) for part in parts)
+def _holds_secret(value: object) -> bool:
+    if isinstance(value, dict):
+        return value.get(SIGNATURE) == SECRET or any(map(_holds_secret, value.values()))
+    return isinstance(value, list) and any(map(_holds_secret, value))

@@ -1,7 +1,5 @@
 """HTTP client of Azure Resource Manager, with a token of the Azure command line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -62,7 +60,7 @@ class AzureClient:
     transport: httpx.BaseTransport | None = None
 
     @classmethod
-    def of_user(cls, subscription: str) -> AzureClient:
+    def of_user(cls, subscription: str) -> "AzureClient":
         """Take a token for the subscription from `az`. Raises HostError where it gives none."""
         words = ("account", "get-access-token", "--resource", MANAGEMENT, "--subscription", subscription)
         try:

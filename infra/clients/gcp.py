@@ -1,7 +1,5 @@
 """HTTP client of Google Cloud's JSON APIs, with a token from GOOGLE_OAUTH_ACCESS_TOKEN or from `gcloud`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping
@@ -35,7 +33,7 @@ class GcpClient:
     transport: httpx.BaseTransport | None = None
 
     @classmethod
-    def of_user(cls) -> GcpClient:
+    def of_user(cls) -> "GcpClient":
         """Take the token of the environment, else that of `gcloud`. Raises HostError for none."""
         return cls(os.environ.get(TOKEN) or _gcloud())
 

@@ -1,7 +1,5 @@
 """Finds the artifacts that the program needs: charts, training image and environment, pinned versions."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,7 +63,7 @@ class Artifacts:
     """Digest of the publisher's image, by the name of a pinned image, where it is known."""
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> Artifacts:
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> "Artifacts":
         """Read `TRAINYARD_CHARTS`, `TRAINYARD_TRAINING_IMAGE` and `TRAINYARD_TRAINING_ENV`.
 
         Raises HostError, with all that is missing, where neither the variable nor the link exists. The

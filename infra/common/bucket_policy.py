@@ -1,7 +1,5 @@
 """Renders the policy of an S3 bucket: each team may use its folder only, administrators the whole bucket."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -2,8 +2,6 @@
 of their inputs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Parses image references, and edits the images and Deployments in manifests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

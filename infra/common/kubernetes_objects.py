@@ -2,8 +2,6 @@
 labels, kubeconfigs), and the provider that they share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -156,6 +154,8 @@ class KubernetesObject(pulumi.CustomResource):
                 additional_secret_outputs=["data", "stringData"], ignore_changes=filled
             )
             opts = pulumi.ResourceOptions.merge(opts, secret)
+        if manifest["kind"] == "ResourceQuota":  # else awaited for a minute, which its controller can exceed
+            manifest = not_awaited(manifest)
         token = type_token(manifest["apiVersion"], manifest["kind"])
         name = logical_name(manifest)
         name, opts = _named(f"{cluster}/{name}" if cluster else name, opts)
@@ -175,27 +175,16 @@ class ExistingObject(pulumi.CustomResource):
         super().__init__(type_token(api_version, kind), logical, {"spec": None}, opts)
 
 
-class NodeLabels(pulumi.CustomResource):
-    """Labels of an existing node; deleting the resource removes them, and the node remains."""
+class ObjectPatch(pulumi.CustomResource):
+    """Labels and annotations of an existing object; deleting the resource removes them, the object remains.
 
-    def __init__(self, node: str, labels: Mapping[str, str], opts: pulumi.ResourceOptions) -> None:
-        # The stack takes over labels that were set by hand.
-        metadata = {"name": node, "labels": dict(labels), "annotations": FORCE}
-        inputs = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-        name, opts = _named(node, opts)
-        super().__init__("kubernetes:core/v1:NodePatch", name, inputs, opts)
+    With FORCE among the annotations the stack takes over those that were set by hand.
+    """
 
-
-class ServiceAccountAnnotations(pulumi.CustomResource):
-    """Annotations of a namespace's own service account, which Kubernetes makes itself."""
-
-    def __init__(
-        self, namespace: str, annotations: Mapping[str, pulumi.Input[str]], opts: pulumi.ResourceOptions
-    ) -> None:
-        metadata = {"name": "default", "namespace": namespace, "annotations": {**FORCE, **annotations}}
-        inputs = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-        name, opts = _named(f"{namespace}/default", opts)
-        super().__init__("kubernetes:core/v1:ServiceAccountPatch", name, inputs, opts)
+    def __init__(self, kind: str, metadata: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        inputs = {"apiVersion": "v1", "kind": kind, "metadata": dict(metadata)}
+        name, opts = _named(logical_name(inputs), opts)
+        super().__init__(f"{type_token('v1', kind)}Patch", name, inputs, opts)
 
 
 class HelmRelease(pulumi.CustomResource):

@@ -1,7 +1,5 @@
 """Names, labels, annotations and paths that packages share, and functions that cut names to limits."""
 
-from __future__ import annotations
-
 import hashlib
 
 MAX_LABEL = 63
@@ -16,6 +14,14 @@ TEAM_LABEL = "trainyard.dev/team"
 """Label of a team's namespace with the team's name; admission policies select namespaces by this label."""
 OWNER_ANNOTATION = "trainyard.dev/owner"
 """Annotation of every object of a stack, with the stack as PROJECT/STACK: an object without it is others'."""
+USABLE_KINDS = (
+    "ClusterTrainingRuntime",
+    "ResourceFlavor",
+    "StorageClass",
+    "Topology",
+    "WorkloadPriorityClass",
+)
+"""Kinds of objects that a stack can use though others have made them: it only reads them."""
 FABRIC_LABEL = "trainyard.dev/fabric"
 LEAF_LABEL = "trainyard.dev/leaf"
 SPINE_LABEL = "trainyard.dev/spine"

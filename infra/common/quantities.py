@@ -1,8 +1,9 @@
 """Writes whole numbers as Kubernetes quantities (2000 is `2k`), and reads them (apimachinery,
-resource.Quantity).
+resource.Quantity); reads them from the engine's floats, too.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any
 
 _SUFFIXES = ("", "k", "M", "G")
 
@@ -21,3 +22,12 @@ def read(text: str | int) -> int:
         if suffix and str(text).endswith(suffix):
             return int(str(text).removesuffix(suffix)) * int(1000**power)
     return int(text)
+
+
+def whole_numbers(value: Any) -> Any:  # noqa: ANN401 -- JSON
+    """Return a value with whole numbers as ints: the engine's protocol has floats only."""
+    if isinstance(value, Mapping):
+        return {key: whole_numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

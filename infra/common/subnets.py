@@ -2,8 +2,6 @@
 zone moves none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network

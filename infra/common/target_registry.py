@@ -1,7 +1,5 @@
 """Table of the targets by the `kind` that a stack file names, each imported on first use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,7 @@ TARGETS: Mapping[str, str] = {
 """Kind → `module:name`, imported on use: a stack has one target."""
 
 
-def target_of(kind: str) -> Target:
+def target_of(kind: str) -> "Target":
     """Return the target of a kind that is registered."""
     found: Target = imported(TARGETS[kind])
     return found

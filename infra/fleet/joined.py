@@ -2,8 +2,6 @@
 and queues, and builds the fleet's outputs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

@@ -1,7 +1,5 @@
 """Declares the fleet's objects on the manager: MultiKueue workers, their kubeconfigs, flavor and queues."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

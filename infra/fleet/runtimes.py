@@ -5,8 +5,6 @@ Kueue sends a job to a worker with the pods of the manager, and the worker's Kue
 pods differ. So a runtime must be the same on all of them; one that the manager lacks is copied to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 program ends with a list of all differences, before it uses a kubeconfig.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Declares the fleet's objects on a worker: the manager's service account and role, and local queues."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of AMD's GPU Operator: images, metrics, virtual functions and the kernel driver."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Settings of the Cluster Autoscaler: cloud, cluster, and the node groups that it resizes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Settings of NVIDIA's driver for Dynamic Resource Allocation, which serves NVLink domains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Settings of NVIDIA's GPU Operator: driver and metrics."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -12,3 +10,5 @@ class GpuOperatorSettings:
     installs_driver: bool
     has_service_monitor: bool
     """Whether the Prometheus operator is to read the metrics."""
+    container_runtime: str = "containerd"
+    """Whose containerd runs the nodes' containers: the system's (`containerd`), or a distribution's."""

@@ -1,7 +1,5 @@
 """Settings of NVIDIA's Network Operator: link type, IP pools, drivers, and how pods get NICs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -2,8 +2,6 @@
 registry mirrors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -48,6 +46,8 @@ class NodeSoftwareSettings:
     """Fabric classes whose EFA devices pods claim by EKS's DRA driver."""
     installs_lustre_driver: bool = False
     """Whether the CSI driver of Azure Managed Lustre is installed."""
+    installs_nfd: bool = True
+    """Whether Node Feature Discovery comes with the first operator; False where the cluster has it."""
     tolerates_all: bool = False
     """Whether the operators' pods run on nodes with any taint, such as spot nodes."""
     mirror: Mirror | None = None

@@ -2,14 +2,13 @@
 settings of their objects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 
+import catalog
 from catalog import fabric_lint
 from infra.common import names
 from infra.common.artifacts import Artifacts
@@ -18,6 +17,7 @@ from infra.common.images import with_images
 from infra.common.kubernetes_objects import (
     MANAGED_BY,
     Access,
+    ExistingObject,
     KubernetesObject,
     ServingWebhooks,
     known_once_served,
@@ -89,6 +89,12 @@ class PlatformContext:
         return sorted({pool.fabric_class for pool in self.job_pools})
 
     @property
+    def topology_levels(self) -> list[str]:
+        """Labels of nodes that are levels of a topology of the queues."""
+        has_racks = any(catalog.fabric(each).nvlink_domain for each in self.fabrics)
+        return [*self.settings.topology_labels, *([self.settings.rack_label] if has_racks else [])]
+
+    @property
     def has_resource_claims(self) -> bool:
         """Whether pods of jobs claim something by Dynamic Resource Allocation."""
         return any(fabric_lint.claims(fabric) for fabric in self.fabrics)
@@ -117,6 +123,7 @@ class Layer(pulumi.ComponentResource):
         super().__init__(f"trainyard:platform:{kind}", name, dict(inputs), options)
         self._access = context.access
         self._image = context.image
+        self._existing = frozenset(getattr(context.stack.target, "existing_objects", ()))
         self._webhooks = [each for each in operator if isinstance(each, ServingWebhooks)]
 
     def add(
@@ -125,8 +132,11 @@ class Layer(pulumi.ComponentResource):
         depends_on: Sequence[pulumi.Resource] = (),
         options: pulumi.ResourceOptions | None = None,
     ) -> KubernetesObject:
-        """Declare an object; `options` are merged into those of every child."""
+        """Declare an object, or read one that others have; `options` are merged into those of every child."""
         base = self._access.options(self, depends_on)
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if f"{kind} {name}" in self._existing:
+            return cast(KubernetesObject, ExistingObject(name, manifest["apiVersion"], kind, name, base))
         manifest = known_once_served(with_images(manifest, self._image), self._webhooks)
         return KubernetesObject(manifest, pulumi.ResourceOptions.merge(base, options))
 

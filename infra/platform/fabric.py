@@ -2,15 +2,13 @@
 renders the claims' templates.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import catalog
-from catalog import Claim, Fabric, HostPath, Sidecar, fabric_lint
-from catalog.fabric_lint import DEVICES_CLAIM, NVLINK_CLAIM
+from catalog import Claim, Fabric, HostPath, Sidecar
+from catalog.fabric_lint import DEVICES_CLAIM, GKE_INTERFACES, MULTUS_NETWORKS, NVLINK_CLAIM, claims
 from infra.common.charts import Manifest
 from infra.platform.base import RESTRICTED_CONTAINER, metadata
 from infra.platform.programs import on_fabric, program
@@ -25,10 +23,8 @@ _TOPOLOGY_FOLDER = "/etc/nccl-topology"
 TOPOLOGY_FILE = "topology.xml"
 _NCCL_CONF = "/etc/nccl.conf"
 """Path from which NCCL reads variables, for every process and environment."""
-LOCKED_BYTES = 2**30
-"""Memory that ranks must be able to lock: NCCL's buffers are 4 MiB per channel and peer (NCCL_BUFFSIZE)."""
 FABRIC_SIGNAL = 64
-"""Signal that ends ranks which would train over TCP: SIGRTMAX, which no framework handles and no other
+"""Signal that ends ranks which would leave the fabric: SIGRTMAX, which no framework handles and no other
 fault sends."""
 
 
@@ -46,13 +42,33 @@ def environment(fabric: str) -> dict[str, str]:
 
 
 def needs(fabric: str) -> str:
-    """Return what ranks on the fabric need of their container, for check_fabric.sh; empty: nothing."""
+    """Return what ranks on the fabric need of their container, for check_fabric.sh, and what NCCL must find
+    there, for the training package; empty: nothing.
+    """
     found = catalog.fabric(fabric)
-    if not found.node_files:
+    provided = {each: (found.num_nics or 1) if "uverbs" in each else 1 for each in found.node_files}
+    provided |= {f"/sys/class/net/{name}": 1 for name in found.interfaces}
+    if found.attachments:
+        provided["/sys/class/net/net*"] = len(found.attachments)  # as Multus names them, net1 and so on
+    if found.nvlink_domain:
+        provided["/dev/nvidia-caps-imex-channels/channel*"] = 1
+    if not provided:
         return ""
     files = [f"{each.file}={each.package}" for each in found.image_files if each.for_ranks]
-    locked = [f"locked-memory={LOCKED_BYTES}"] if found.pins_memory else []
-    return " ".join([fabric, *files, *(f"{file}=" for file in found.node_files), *locked])
+    files += [f"{pattern}={number}" for pattern, number in provided.items()]
+    locked = ["locked-memory"] if found.pins_memory else []
+    facts = {
+        "nics": found.num_nics,
+        "gbps": found.nic_gbps,
+        "nvlink": found.nvlink_domain,
+        "version": found.nccl,
+    }
+    said = [
+        f"nccl:{name}={value:g}" if isinstance(value, float) else f"nccl:{name}={value}"
+        for name, value in {**facts, "mismatch": found.mismatch}.items()
+        if value
+    ]
+    return " ".join([fabric, *files, *(f"env:{each}" for each in found.refused), *locked, *said])
 
 
 def pod_annotations(fabric: str) -> dict[str, str]:
@@ -60,7 +76,7 @@ def pod_annotations(fabric: str) -> dict[str, str]:
     found = catalog.fabric(fabric)
     extra = dict(found.daemon.annotations) if found.daemon else {}
     if found.attachments:
-        extra["k8s.v1.cni.cncf.io/networks"] = ",".join(found.attachments)
+        extra[MULTUS_NETWORKS] = ",".join(found.attachments)
     if not found.interfaces:
         return extra
     asked = {"eth0": "default", **found.interfaces}
@@ -68,7 +84,7 @@ def pod_annotations(fabric: str) -> dict[str, str]:
     return {
         "networking.gke.io/default-interface": "eth0",
         # Without spaces: admission's lists have ", " between their entries.
-        "networking.gke.io/interfaces": json.dumps(interfaces, separators=(",", ":")),
+        GKE_INTERFACES: json.dumps(interfaces, separators=(",", ":")),
         **extra,
     }
 
@@ -84,11 +100,6 @@ def privileged_daemons(fabrics: Iterable[str]) -> list[tuple[Sidecar, str]]:
 def topology_name(fabric: str) -> str:
     """Name of the ConfigMap with the topology of the fabric's nodes."""
     return f"nccl-topology-{fabric}"
-
-
-def claims(fabric: str) -> dict[str, str]:
-    """Name of each claim of a pod on this fabric, which a job must repeat → its template."""
-    return {name: f"{name}-{fabric}" for name in fabric_lint.claims(fabric)}
 
 
 def host_paths(fabric: str) -> dict[str, HostPath]:
@@ -126,11 +137,11 @@ def with_fabric(pod: dict[str, Any], fabric: str, *, check: bool = True) -> dict
 def _with_mounts(pod: dict[str, Any], fabric: Fabric) -> dict[str, Any]:
     """Mount /dev/shm of the pod's memory size, since 64 MiB are too few for NCCL, and paths of the node."""
     mounts = [_MEMORY_MOUNT, *_mounts(fabric.host_paths)]
-    claims = [_host_volume(path, each) for path, each in host_paths(fabric.name).items()]
+    volumes = [_host_volume(path, each) for path, each in host_paths(fabric.name).items()]
     return {
         **pod,
         "containers": [_mounting(container, mounts) for container in pod["containers"]],
-        "volumes": [*pod["volumes"], _MEMORY, *claims],
+        "volumes": [*pod["volumes"], _MEMORY, *volumes],
     }
 
 
@@ -208,7 +219,8 @@ def _with_resource_claims(pod: dict[str, Any], templates: Mapping[str, str]) -> 
 
 
 def _daemon(daemon: Sidecar) -> dict[str, Any]:
-    """A sidecar: it runs before the job does, and ends with it. It moves the GPUs' packets as root."""
+    """A sidecar: it serves before the job runs, and ends with it. It moves the GPUs' packets as root."""
+    probe = {"exec": {"command": list(daemon.ready)}, "periodSeconds": 5, "failureThreshold": 24}
     allowed = {"drop": ["ALL"], "add": list(daemon.capabilities)}
     return {
         "name": daemon.name,
@@ -218,6 +230,7 @@ def _daemon(daemon: Sidecar) -> dict[str, Any]:
         "command": list(daemon.command),
         "env": [{"name": name, "value": value} for name, value in daemon.environment.items()],
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+        **({"startupProbe": probe} if daemon.ready else {}),
         "securityContext": {
             **RESTRICTED_CONTAINER,
             "runAsUser": 0,

@@ -1,20 +1,24 @@
 """Creates namespaces of operators, admission, storage, logs and teams, each with a Pod Security level."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
 import pulumi
 
 from infra.common import names
-from infra.common.kubernetes_objects import KubernetesObject
+from infra.common.kubernetes_objects import ObjectPatch
 from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.fabric import privileged_daemons
 from infra.stackfile.queue import TeamSpec
 
 EXCEPTION = "trainyard.dev/pod-security-exception"
 """Annotation of a team's namespace that is not `restricted`, with the reason and its source."""
+OWNER, COST_CENTRE = "trainyard.dev/team-owner", "trainyard.dev/cost-centre"
+"""Annotations of a team's namespace; `names.OWNER_ANNOTATION` is the stack's mark, another thing."""
+
+NO_MESH = {"istio-injection": "disabled", "istio.io/dataplane-mode": "none"}
+"""Labels of teams' namespaces, whose pods Istio leaves alone: a job would not end before its proxy, and the
+proxy's rights are refused. Linkerd reads an annotation."""
 
 
 class Namespaces(Layer):
@@ -42,17 +46,16 @@ class Namespaces(Layer):
         }
         super().__init__(context, "namespaces", {"levels": levels}, parent)
         retained = {*teams, names.LOGS_NAMESPACE} if has_data else set()
-        self.by_name: dict[str, KubernetesObject] = {
-            name: self.add(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Namespace",
-                    "metadata": _metadata(name, level, teams.get(name), exceptions.get(name, "")),
-                },
-                options=pulumi.ResourceOptions(retain_on_delete=True) if name in retained else None,
+        self.by_name: dict[str, pulumi.Resource] = {}
+        for name, level in levels.items():
+            about = _metadata(name, level, team := teams.get(name), exceptions.get(name, ""))
+            if team and team.namespace:
+                self.by_name[name] = ObjectPatch("Namespace", about, context.access.options(self))
+                continue
+            kept = pulumi.ResourceOptions(retain_on_delete=True) if name in retained else None
+            self.by_name[name] = self.add(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": about}, options=kept
             )
-            for name, level in levels.items()
-        }
         self.register_outputs({"names": list(levels)})
 
 
@@ -66,6 +69,10 @@ def _exception(team: TeamSpec, context: PlatformContext) -> str:
 
 
 def _metadata(name: str, level: str, team: TeamSpec | None, exception: str) -> dict[str, Any]:
-    owner = {names.TEAM_LABEL: team.name} if team else {}
-    about = metadata(name, labels={"pod-security.kubernetes.io/enforce": level, **owner})
-    return {**about, "annotations": {EXCEPTION: exception}} if exception else about
+    enforced = {"pod-security.kubernetes.io/enforce": level}
+    if team is None:
+        return metadata(name, labels=enforced)
+    about = metadata(name, labels={**NO_MESH, **team.labels, **enforced, names.TEAM_LABEL: team.name})
+    known = {EXCEPTION: exception, OWNER: team.owner, COST_CENTRE: team.cost_centre}
+    ours = {key: value for key, value in known.items() if value}
+    return {**about, "annotations": {"linkerd.io/inject": "disabled", **team.annotations, **ours}}

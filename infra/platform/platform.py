@@ -1,14 +1,12 @@
 """The platform's component: declares all Kubernetes layers that a stack and its target need, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import pulumi
 
 from infra.common.artifacts import Artifacts
 from infra.common.charts import Renderer
-from infra.platform.admission import Admission
+from infra.platform.admission.layer import Admission
 from infra.platform.base import PlatformContext
 from infra.platform.jobs.resource_claims import ResourceClaims
 from infra.platform.jobs.runtimes import Runtimes

@@ -2,8 +2,6 @@
 may create pods of admitted jobs.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

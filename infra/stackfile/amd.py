@@ -1,7 +1,5 @@
 """The `amd` setting of a target section: images for pools with AMD GPUs, the same on every target."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

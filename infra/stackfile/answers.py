@@ -5,8 +5,6 @@
 `trainyard:stack.target.access.admins[0]`.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

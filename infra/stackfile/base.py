@@ -1,11 +1,9 @@
 """Base model, field types and error helpers of all parts of the spec."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from ipaddress import IPv4Network
 from typing import Annotated, Any, ClassVar
 
@@ -217,3 +215,14 @@ Time = Annotated[
     matching("time", _TIME, "a time in UTC: 2026-12-01T11:30:00Z", "write it with Z at its end"),
     AfterValidator(_in_one_form),
 ]
+
+
+def _day(value: object) -> object:
+    """Read a date as it is written, and not as a number of seconds."""
+    try:
+        return value if isinstance(value, date) else date.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise wrong("day", "a date: 2027-06-30", "write year, month and day") from None
+
+
+Day = Annotated[date, Strict(), BeforeValidator(_day)]

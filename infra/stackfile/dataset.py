@@ -1,7 +1,5 @@
 """The stack file's `datasets` section: sources that are staged once to the shared filesystem."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

@@ -2,8 +2,6 @@
 bucket's lifecycle.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import catalog

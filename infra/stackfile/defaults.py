@@ -3,8 +3,6 @@ system pool, queues, quotas, queues of teams, and storage. Each default has an o
 `trainyard stack validate --expand` prints.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +30,8 @@ class Completed:
 
     data: Any
     origins: dict[KeyPath, str] = field(default_factory=dict)
+    derived: dict[KeyPath, KeyPath] = field(default_factory=dict)
+    """Path of a section that was added → the path of the value that it follows from."""
 
     def put(self, section: Any, path: KeyPath, value: object, origin: str) -> None:  # noqa: ANN401
         """Set the last key of a path in its section, unless the file has it or the section is no mapping."""
@@ -134,18 +134,23 @@ def _put_in_system(found: Completed, usual: Mapping[str, object], origin: str) -
 def _complete_filesystem(found: Completed, pools: Iterable[NodePoolSpec]) -> None:
     """Put a filesystem of one zone where the first pool with a fabric is."""
     target, spec = _section(found.data, "target"), _spec(found.data)
-    filesystem = _section(target, "filesystem")
-    if spec is None or "existing" in filesystem or filesystem.get("kind") not in spec.ZONAL_FILESYSTEMS:
-        return
-    for pool in pools:
-        if pool.zones and pool.fabric != "tcp" and pool.zones[0] in (target.get("zones") or ()):
-            path = ("target", "filesystem", "zone")
-            found.put(filesystem, path, pool.zones[0], f"where pool {pool.name} is")
+    for key in ("filesystem", "second_filesystem"):
+        filesystem = _section(target, key)
+        if spec is None or "existing" in filesystem or filesystem.get("kind") not in spec.ZONAL_FILESYSTEMS:
+            continue
+        for pool in pools:
+            if pool.zones and pool.fabric != "tcp" and pool.zones[0] in (target.get("zones") or ()):
+                path = ("target", key, "zone")
+                found.put(filesystem, path, pool.zones[0], f"where pool {pool.name} is")
 
 
 def _complete_queues(found: Completed, pools: Mapping[str, NodePoolSpec]) -> None:
     if made := list(_queues(list(pools.values()))):
         found.put(found.data, ("queues",), made, "the pools with accelerators, by fabric class")
+    queues = _mappings(found.data, "queues")
+    for index, team in enumerate(_mappings(found.data, "teams") if len(queues) == 1 else ()):
+        found.put(team, ("teams", index, "queue"), queues[0].get("name"), "the only queue")
+    _add_queues_of_teams(found)
     flavors = [(path, each) for path, each in _flavors(found.data) if isinstance(each, dict)]
     left = {name: pool.num_accelerators for name, pool in pools.items()}
     for _, flavor in flavors:
@@ -154,11 +159,28 @@ def _complete_queues(found: Completed, pools: Mapping[str, NodePoolSpec]) -> Non
     for path, flavor in flavors:
         pool = str(flavor.get("pool"))
         if without[pool] == 1:
-            # A pool that is wrong is reported itself.
-            found.put(flavor, (*path, "quota"), max(left[pool], 1), f"the accelerators of pool {pool}")
-    queues = _mappings(found.data, "queues")
-    for index, team in enumerate(_mappings(found.data, "teams") if len(queues) == 1 else ()):
-        found.put(team, ("teams", index, "queue"), queues[0].get("name"), "the only queue")
+            # A pool that is wrong is reported itself; teams with quotas may leave nothing.
+            least = 0 if found.derived else 1
+            found.put(flavor, (*path, "quota"), max(left[pool], least), f"the accelerators of pool {pool}")
+
+
+def _add_queues_of_teams(found: Completed) -> None:
+    """Give each team with a quota a queue, in one cohort with the queue that it names; a closed one has 0."""
+    shared = {each.get("name"): each for each in _mappings(found.data, "queues")}
+    for index, team in enumerate(_mappings(found.data, "teams")):
+        quota, of, name = team.get("quota"), team.get("queue"), team.get("name")
+        if not isinstance(quota, dict) or of not in shared or of == name:
+            continue
+        number = list(shared).index(of)
+        found.put(shared[of], ("queues", number, "cohort"), of, "teams with a quota share it")
+        pools = dict.fromkeys([*(each.get("pool") for each in shared[of].get("flavors") or ()), *quota])
+        flavors = [{"pool": each, "quota": 0 if team.get("closed") else quota.get(each, 0)} for each in pools]
+        path = ("queues", len(found.data["queues"]))
+        found.data["queues"].append({"name": name, "cohort": shared[of]["cohort"], "flavors": flavors})
+        found.origins[path] = f"the quota of team {name}"
+        found.derived[path] = ("teams", index, "quota")
+        team["queue"] = name
+        found.origins["teams", index, "queue"] = "the queue of its quota"
 
 
 def _pools(data: Mapping[str, Any]) -> Iterator[tuple[str, NodePoolSpec]]:

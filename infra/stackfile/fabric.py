@@ -1,7 +1,5 @@
 """Field types for the name of a fabric class, in pools and in the needs of jobs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import catalog

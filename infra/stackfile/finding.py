@@ -1,7 +1,5 @@
 """Runs checks over the sections of a file, and collects the problems that they yield."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -42,10 +40,28 @@ def run(
     `known` are all sections that the file can have. TypeError for a check that asks for another one: it would
     never be run.
     """
+    all_checks = [*checks]
+    found = [*found_by(all_checks, known, sections), *_of_second_filesystem(all_checks, known, sections)]
     return [
         Problem(source.show(path), got, allowed, fix, source.location(path))
-        for path, got, allowed, fix in found_by(checks, known, sections)
+        for path, got, allowed, fix in found
     ]
+
+
+def _of_second_filesystem(
+    checks: Iterable[Check], known: Collection[str], sections: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Check the second filesystem as if it were the stack's, which it becomes when the two are exchanged."""
+    target, path = sections.get("target"), ("target", "second_filesystem")
+    if target is None or (second := getattr(target, path[1], None)) is None:
+        return
+    if second.name == target.filesystem.name:
+        fix = "name the new one; it keeps its name when the two are exchanged"
+        yield (*path, "name"), repr(second.name), "another name than that of `filesystem`", fix
+    exchanged = target.model_copy(update={"filesystem": second, path[1]: None})
+    for where, got, allowed, fix in found_by(checks, known, {**sections, "target": exchanged}):
+        if where[:2] == ("target", "filesystem"):
+            yield (*path, *where[2:]), got, allowed, fix
 
 
 def found_by(

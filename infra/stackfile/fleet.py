@@ -1,7 +1,5 @@
 """The model of a fleet file: a manager, its workers, credentials, queues and dispatch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Checks between the sections of a fleet file: names, locations, residency, workers of queues, runtimes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import catalog

@@ -2,8 +2,6 @@
 preemption notice of the runtime's pools (300 s for a pool without one).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,12 +36,12 @@ def runtime_grace_seconds(runtime: str, notices: Iterable[int | None], asked: Ma
     return asked.get(runtime) or max(given, default=LASTING_SECONDS)
 
 
-def pool_notice(target: str, pool: NodePoolSpec) -> int | None:
+def pool_notice(target: str, pool: "NodePoolSpec") -> int | None:
     """Return the seconds that pods have before a preempted node ends; None for pools that are not spot."""
     return catalog.usable_notice_seconds(target) if pool.is_spot else None
 
 
-def runtime_notices(target: str, pools: Iterable[NodePoolSpec], runtime: str) -> list[int | None]:
+def runtime_notices(target: str, pools: "Iterable[NodePoolSpec]", runtime: str) -> list[int | None]:
     """Return the preemption notice of each pool that has the runtime."""
     fabric = runtime.partition("-")[2]
     return [pool_notice(target, pool) for pool in pools if pool.accelerator and pool.fabric == fabric]

@@ -1,7 +1,5 @@
 """The stack file's `images` section: the digest of each image tag."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

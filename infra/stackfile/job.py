@@ -1,7 +1,5 @@
 """The model of a training job: the `job` section of a stack file, or a whole `job.yaml`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal

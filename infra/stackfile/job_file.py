@@ -1,7 +1,5 @@
 """Loads job files, and reports all problems at once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from infra.stackfile.stack import Stack
 
 
-def load_job(path: Path, defaults: Mapping[str, Any] | None = None, stack: Stack | None = None) -> JobSpec:
+def load_job(path: Path, defaults: Mapping[str, Any] | None = None, stack: "Stack | None" = None) -> JobSpec:
     """Read a job.yaml, for a stack if one is given; `defaults` are used for absent keys.
 
     Raises:
@@ -27,7 +25,7 @@ def load_job(path: Path, defaults: Mapping[str, Any] | None = None, stack: Stack
     return parse_job({**(defaults or {}), **data}, source, stack)
 
 
-def parse_job(data: Any, source: SpecSource | None = None, stack: Stack | None = None) -> JobSpec:  # noqa: ANN401
+def parse_job(data: Any, source: SpecSource | None = None, stack: "Stack | None" = None) -> JobSpec:  # noqa: ANN401
     """Read a job from plain data, as `load_job` reads a file."""
     source = source or SpecSource("job", key="job")
 

@@ -1,7 +1,5 @@
 """Checks of a job against the stack that it is for: team, queue, size, runtime, fabric, grace, data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

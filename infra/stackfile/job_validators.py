@@ -1,7 +1,5 @@
 """Checks between the keys of a job: command or args, code, secrets, variables, ports, memory."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +21,8 @@ Words = tuple[str, ...] | None
 _SECRET_NAME = re.compile(
     r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE
 )
-_SECRET_VALUE = re.compile(
-    r"(hf_|ghp_|github_pat_|glpat-|sk-|xox[abp]-)[A-Za-z0-9_-]{16,}|A[KS]IA[A-Z0-9]{16}"
+SECRET_VALUE = re.compile(
+    r"\b(hf_|ghp_|github_pat_|glpat-|sk-|xox[abp]-)[A-Za-z0-9_-]{16,}|\bA[KS]IA[A-Z0-9]{16}"
     r"|-----BEGIN [A-Z ]*PRIVATE"
 )
 """Prefixes of tokens of Hugging Face, GitHub, GitLab, OpenAI, Slack and AWS, and of private keys."""
@@ -138,12 +136,12 @@ def nothing_secret_is_written_out(
     """All who may read the team's jobs can read their variables and arguments."""
     allowed = "values that every member of the team may read"
     for name, value in environment.items():
-        if (_SECRET_NAME.search(name) and value) or _SECRET_VALUE.search(value):
+        if (_SECRET_NAME.search(name) and value) or SECRET_VALUE.search(value):
             fix = f"put it into a Secret, and name that: secrets: [{{secret: …, key: …, variable: {name}}}]"
             yield ("env", name), "a value that looks like a secret (not shown)", allowed, fix
     for key, words in (("command", command or ()), ("args", args or ())):
         for index, word in enumerate(words):
-            if _SECRET_VALUE.search(word):
+            if SECRET_VALUE.search(word):
                 fix = "let the program read it from a variable, and set that by `secrets`"
                 yield (key, index), "a value that looks like a secret (not shown)", allowed, fix
 

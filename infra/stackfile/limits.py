@@ -2,8 +2,6 @@
 accelerators of each pool that its queues can use.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Machine types that a stack file declares, in addition to those of the catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -43,7 +41,7 @@ class EfaSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> EfaSpec:
+    def _fits(self) -> "EfaSpec":
         try:
             self.layout()
         except ValueError as error:
@@ -81,7 +79,7 @@ class MachineSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _agrees(self) -> MachineSpec:
+    def _agrees(self) -> "MachineSpec":
         """A class gives pods the NICs of such machines, and the resource of their accelerators."""
         fabric = catalog.fabric(self.fabric)
         if self.accelerator is None:

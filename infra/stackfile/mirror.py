@@ -1,7 +1,5 @@
 """A `mirror` setting: a private registry that holds every image and chart."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The stack file's `network` section: where the pods of teams may connect to."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -27,7 +25,7 @@ class EgressSpec(Spec):
     teams: tuple[Name, ...] = Field(default=(), description="teams that may connect; default: all")
 
     @model_validator(mode="after")
-    def _has_one_destination(self) -> EgressSpec:
+    def _has_one_destination(self) -> "EgressSpec":
         if (self.cidr is None) == (self.namespace is None):
             got = "both" if self.cidr else "neither"
             raise wrong("egress", f"cidr or namespace, here {got}", "write one of the two")

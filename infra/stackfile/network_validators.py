@@ -2,8 +2,6 @@
 destinations.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from ipaddress import IPv4Network

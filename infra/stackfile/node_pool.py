@@ -2,8 +2,6 @@
 provisioning of a node pool.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,6 +93,9 @@ class ReservationSpec(Spec):
     kind: Literal["targeted", "block"] = Field(
         default="targeted",
         description="targeted: a reservation without an end; block: one with a fixed start and end",
+    )
+    placement_group: str | None = Field(
+        default=None, min_length=1, description="EC2: name of the cluster placement group that it was made in"
     )
     starts: Time | None = Field(default=None, description="start of a block, in UTC")
     ends: Time | None = Field(default=None, description="end of a block, in UTC")

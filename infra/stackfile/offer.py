@@ -2,8 +2,6 @@
 fabric, capacity type, location and machine type.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -42,7 +40,7 @@ class PoolOffer:
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def read(cls, text: str) -> PoolOffer:
+    def read(cls, text: str) -> "PoolOffer":
         """Parse an offer; keys of newer versions are ignored.
 
         Raises:
@@ -55,7 +53,7 @@ class PoolOffer:
             raise ValueError(str(error)) from error
 
 
-def offer_of(stack: Stack, pool_name: str) -> PoolOffer:
+def offer_of(stack: "Stack", pool_name: str) -> PoolOffer:
     """Return the offer of a pool with accelerators."""
     pool = stack.pool(pool_name)
     assert pool.accelerator is not None, "pools of jobs have accelerators"

@@ -1,7 +1,5 @@
 """Validates data with a pydantic model and the checks between its sections; one error lists all problems."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +27,7 @@ def parsed(
     checks: Callable[[Sections], Iterable[Check]],
     *,
     of_whole: Callable[[Whole], Iterable[Problem]] = lambda _: (),
-    machines: Mapping[str, Machine] = MappingProxyType({}),
+    machines: "Mapping[str, Machine]" = MappingProxyType({}),
 ) -> Whole:
     """Parse user input by its model, and run the checks between its sections.
 

@@ -1,7 +1,5 @@
 """Chooses queue, runtime and pools for a job that states what it needs; `meets` judges each pool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Translates pydantic's errors into problems: path, what was found, what is allowed, what to do."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
@@ -18,35 +16,15 @@ from infra.stackfile.scalars import time_of
 from infra.stackfile.source import KeyPath, SpecSource
 
 _ALSO_CALLED: Mapping[str, str] = {
-    "cmd": "command",
-    "dataset": "datasets",
     "accelerators_per_node": "gpus",
-    "capacity_gib": "capacity",
-    "capacity_tib": "capacity",
-    "claimed_gib": "claimed",
     "environment": "env",
     "grace_seconds": "grace",
-    "hold_on_failure_minutes": "hold_on_failure",
     "hub": "manager",
     "legacy_v1": "training_operator",
     "legacy_v1_kinds": "training_operator",
-    "lifetime_seconds": "lifetime",
-    "local_nvme_gib": "local_nvme",
-    "max_run_hours": "max_run",
-    "memory_gib": "memory",
-    "min_nodes": "nodes",
-    "notice_seconds": "notice",
-    "num_nodes": "nodes",
-    "pods_ready_minutes": "pods_ready",
-    "pods_recovery_minutes": "pods_recovery",
-    "processes_per_node": "ranks_per_node",
     "provider": "target",
-    "scratch_gib": "scratch",
-    "shared_memory_gib": "shared_memory",
-    "size_gib": "size",
-    "time_limit_minutes": "time_limit",
 }
-"""Other names of keys, common ones and those of earlier trees → our keys."""
+"""Other names of keys, of which the spelling is not near → our keys."""
 
 _FORMER_ARGUMENTS = ("config", "overrides", "module")
 """Keys of a job that words of its program have replaced."""

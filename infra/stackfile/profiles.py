@@ -3,8 +3,6 @@
 A value that the file has always wins. `trainyard stack validate --expand` prints what a profile has set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Literal, get_args
 

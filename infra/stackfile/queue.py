@@ -2,14 +2,15 @@
 priorities, groups and limits of teams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from infra.common.names import team_namespace
 from infra.stackfile.base import (
+    Day,
     Gibibytes,
     Integer,
     Name,
@@ -160,6 +161,11 @@ class TeamSpec(Spec):
 
     name: Name = Field(description="name of the team and of its local queue")
     queue: Name = Field(description="cluster queue that the team submits to; default: the only queue")
+    quota: dict[Name, NonNegative] | None = Field(
+        default=None,
+        description="accelerators of each pool that are the team's, in a cluster queue of its own: in one"
+        " cohort with `queue`, whose other quotas it may borrow; default: none, and the jobs are in `queue`",
+    )
     more_queues: tuple[Name, ...] = Field(
         default=(), description="further cluster queues that the team may submit to"
     )
@@ -176,6 +182,31 @@ class TeamSpec(Spec):
         default=TeamLimitsSpec(),
         description="quotas and limits of the team's namespace, besides accelerators",
     )
+    owner: str | None = Field(default=None, description="who answers for the team, such as an e-mail address")
+    cost_centre: str | None = Field(
+        default=None, description="cost centre that the team's costs are charged to"
+    )
+    expires: Day | None = Field(
+        default=None,
+        description="last day on which the team's jobs are admitted; from two weeks before on `preview`, `up`"
+        " and `status` warn; nothing is deleted",
+    )
+    closed: Day | None = Field(
+        default=None,
+        description="day on which the team was closed: its quota is 0 and no job is admitted, those that run"
+        " go on",
+    )
+    namespace: str = Field(
+        default="",
+        description="`team-NAME` where that namespace exists already: the stack adds labels, limits and"
+        " policies, and never deletes it; default: the stack creates it",
+    )
+    labels: dict[str, str] = Field(
+        default_factory=dict, description="further labels of the team's namespace, for other operators"
+    )
+    annotations: dict[str, str] = Field(
+        default_factory=dict, description="further annotations of the team's namespace"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -189,6 +220,18 @@ class TeamSpec(Spec):
             fix = "give the team a separate queue in the same cohort, and set the weight there"
             raise wrong("team_weight", allowed, fix, "weight")
         return data
+
+    @model_validator(mode="after")
+    def _namespace_is_called_after_the_team(self) -> "TeamSpec":
+        """Members' commands know a namespace by its team, and a team by its namespace."""
+        if self.namespace not in {"", own := team_namespace(self.name)}:
+            fix = f"write `namespace: {own}`, or leave it out, and the stack creates {own}"
+            raise wrong("team_namespace", f"{own}: the namespace of this team", fix, "namespace")
+        return self
+
+    def is_held(self, today: date) -> bool:
+        """Whether no further job of the team is admitted: it is closed, or its time is over."""
+        return self.closed is not None or (self.expires is not None and self.expires < today)
 
     @property
     def queues(self) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """Checks of queues (quotas, borrowing and lending limits, weights), and of teams' limits and priorities."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 

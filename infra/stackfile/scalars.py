@@ -4,8 +4,6 @@ It follows YAML 1.2 with remains of 1.1 (octal numbers by a leading zero), and s
 Infinities, which JSON lacks, end the engine before the program starts.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Computes the share of a node's CPUs and memory that comes with each accelerator."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,7 +32,7 @@ class Share:
         return {"cpu": str(milli // 1000) if milli % 1000 == 0 else f"{milli}m", "memory": quantity(mebi)}
 
 
-def share_of_pool(pool: NodePoolSpec) -> Share:
+def share_of_pool(pool: "NodePoolSpec") -> Share:
     """Return what fits on a pool; small where its machine is not known."""
     machine = pool.find_machine(pool.machine)
     if machine is None or machine.memory_gib is None or pool.accelerator is None:

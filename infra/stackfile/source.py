@@ -1,9 +1,8 @@
-"""Reads stack, fleet and job files as plain data with the line and column of each value; applies a template's
-answers, and finds duplicate and unread keys.
+"""Reads stack, fleet, team and job files as plain data with the line and column of each value; applies a
+template's answers, and finds duplicate and unread keys.
 """
 
-from __future__ import annotations
-
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,13 +63,24 @@ class SpecSource:
     """Values of the data that answers have replaced."""
     texts: Mapping[KeyPath, str] = field(default_factory=dict)
     """Numbers and times as they are written, without quotes, where the program gets another text for them."""
+    parts: Mapping[KeyPath, "SpecSource"] = field(default_factory=dict)
+    """Path of what is in a file of its own, such as a team → that file."""
+    derived: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+    """Path of what a default has made → the path of what the user wrote for it."""
 
     def show(self, path: KeyPath) -> str:
         """Spell a path as it is read; the whole is called by its key."""
-        return show(path) or self.key
+        return show(self._written(path)) or self.key
+
+    def _written(self, path: KeyPath) -> KeyPath:
+        return next((to for made, to in self.derived.items() if path[: len(made)] == made), path)
 
     def location(self, path: KeyPath) -> str:
         """Return `file:line:column` of the value, or of the nearest thing around it that exists."""
+        path = self._written(path)
+        for above, part in self.parts.items():
+            if path[: len(above)] == above:
+                return part.location(path[len(above) :])
         for length in range(len(path), -1, -1):
             if path[:length] in self.marks:
                 line, column = self.marks[path[:length]]
@@ -96,9 +106,43 @@ def read(path: Path, key: str = STACK_KEY) -> tuple[Any, SpecSource]:
     marks = {**source.marks, **{at: _line_and_column(each) for at, each in given.items()}}
     values = {at: each.value for at, each in given.items()}
     changed = tuple(_with_locations(each, source, marks) for each in overrides(data, values, key))
-    return answered(data, values), replace(
+    found = replace(
         source, marks=marks, problems=(*unread, *source.problems, *_misread(source)), overrides=changed
     )
+    data = answered(data, values)
+    return with_teams(data, found, path.parent) if key == STACK_KEY else (data, found)
+
+
+def with_teams(data: Any, source: SpecSource, folder: Path) -> tuple[Any, SpecSource]:  # noqa: ANN401
+    """Replace a stack's `teams_from` by the teams of that folder's files, after those of the stack file.
+
+    Each file is one entry of `teams`. The source has the position of each, and what is wrong with the files.
+    """
+    name, teams = (data.get("teams_from"), data.get("teams", [])) if isinstance(data, dict) else (None, None)
+    if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9-]*", name) or not isinstance(teams, list):
+        return data, source  # the model reports what is wrong
+    found, problems = [*teams], [*source.problems]
+    parts: dict[KeyPath, SpecSource] = {}
+    if not (folder / name).is_dir():
+        allowed, fix = f"a folder beside the stack file: {folder / name}", "`trainyard team new` makes it"
+        where = source.location(("teams_from",))
+        problems.append(Problem(source.show(("teams_from",)), repr(name), allowed, fix, where))
+    for file in sorted((folder / name).glob("*.y*ml")):
+        try:
+            team, part = read_whole(file)
+        except InputError as error:
+            problems += error.problems
+            continue
+        path = ("teams", len(found))
+        problems += part.problems
+        if "name" in team and file.name != f"{team['name']}.yaml":
+            allowed, fix = f"{file.stem}: a team's file is NAME.yaml", "rename the file or the team"
+            at, where = show((*path, "name")), part.location(("name",))
+            problems.append(Problem(at, repr(team["name"]), allowed, fix, where))
+        found.append(team)
+        parts[path] = part
+    rest = {key: value for key, value in data.items() if key != "teams_from"}
+    return {**rest, "teams": found}, replace(source, parts=parts, problems=tuple(problems))
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
@@ -136,10 +180,10 @@ def node_of(text: str, keys: tuple[str, ...]) -> yaml.Node | None:
 
 
 def read_whole(path: Path) -> tuple[Any, SpecSource]:
-    """Read a file that is one mapping, such as a job.yaml. Raises InputError as `read` does."""
+    """Read a file that is one mapping, such as a job.yaml or a team's. Raises InputError as `read` does."""
     node = _composed(path)
     if not isinstance(node, yaml.MappingNode):
-        allowed, fix = "a mapping: `key: value` lines", "write the keys of a job (docs/stack-file.md)"
+        allowed, fix = "a mapping: `key: value` lines", "write its keys (docs/stack-file.md)"
         raise InputError([Problem(str(path), "not a mapping", allowed, fix, str(path))])
     return _constructed(path, node, _OwnLoader), _source_of(path, node, path.name)
 

@@ -1,34 +1,43 @@
 """`Stack`: the frozen model of a whole stack file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 import catalog
 from infra.stackfile.admission import AdmissionSpec
-from infra.stackfile.base import Name, Spec
+from infra.stackfile.base import Boolean, Integer, Name, Spec
 from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.grace import GraceSeconds
 from infra.stackfile.images import ImagesSpec
-from infra.stackfile.logs import LogsSpec
 from infra.stackfile.network import NetworkSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.operators import OperatorsSpec
 from infra.stackfile.profiles import ProfileName
 from infra.stackfile.queue import PriorityValue, QueueSpec, TeamSpec
+from infra.stackfile.self_service import SelfServiceSpec
 from infra.stackfile.storage import StorageSpec
 from infra.stackfile.targets import AnyTarget
 
 DEFAULT_PRIORITIES: Mapping[str, int] = {"low": 100, "normal": 1000, "high": 10000}
 
 
+class LogsSpec(Spec):
+    """Logs of team pods, stored on the shared filesystem."""
+
+    kept: Boolean = Field(
+        default=True, description="whether logs are retained after their pod has been deleted"
+    )
+    retention_days: Annotated[Integer, Field(ge=1, le=3650)] = Field(
+        default=30, description="days after its last line until a log is deleted"
+    )
+
+
 class Stack(Spec):
     """One training cluster, as declared under `trainyard:stack` of a stack file."""
 
-    DEFAULTED: ClassVar = frozenset({"schema", "name", "storage", "queues"})
+    DEFAULTED: ClassVar = frozenset({"schema", "name", "storage", "queues", "teams"})
 
     schema_version: Literal[1] = Field(alias="schema", description="version of the file format")
     name: Name = Field(description="name of the cluster; default: the stack's")
@@ -51,7 +60,18 @@ class Stack(Spec):
         description="cluster queues; default: one per fabric class, of all its pools with accelerators, with"
         " their whole size: reserved pools, then spot, then on-demand",
     )
-    teams: tuple[TeamSpec, ...] = Field(min_length=1, description="teams that submit jobs")
+    teams: tuple[TeamSpec, ...] = Field(
+        min_length=1, description="teams that submit jobs; required without `teams_from`"
+    )
+    teams_from: Name | None = Field(
+        default=None,
+        exclude=True,  # its teams are in `teams` (infra/stackfile/source.py)
+        description="folder beside the stack file with more teams, one in each file: NAME.yaml has the keys"
+        " of an entry of `teams`",
+    )
+    self_service: SelfServiceSpec | None = Field(
+        default=None, description="what teams of `teams_from` may have without a platform owner's approval"
+    )
     admission: AdmissionSpec = Field(
         default=AdmissionSpec(), description="further admission rules for team namespaces"
     )

@@ -1,8 +1,7 @@
 """Loads stack and fleet files, and reports all problems at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +43,9 @@ def parse(data: Any, source: SpecSource | None = None, name: str = "") -> Stack:
     Raises InputError with every problem. What one section gets wrong does not hide what others do:
     the checks between sections run on all sections that are valid by themselves. `name` is the stack's.
     """
-    data = completed(data, name).data
-    return parsed(Stack, data, source or SpecSource(STACK_KEY), _stack_checks, machines=declared(data))
+    found = completed(data, name)
+    source = replace(source or SpecSource(STACK_KEY), derived=found.derived)
+    return parsed(Stack, found.data, source, _stack_checks, machines=declared(found.data))
 
 
 def parse_fleet(data: Any, source: SpecSource | None = None) -> Fleet:  # noqa: ANN401 -- whatever the user wrote

@@ -1,7 +1,5 @@
 """The stack file's `storage` section: the shared checkpoint volume and the object store."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, ClassVar
 
@@ -27,12 +25,20 @@ class FilesystemSpec(Spec):
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"this release takes no snapshots of it; {USE_THE_BUCKET}"
     """Reason why the filesystem has no snapshots, with the next step; empty where the target takes them."""
 
+    name: Name | None = Field(
+        default=None, description="part of its resources' names, where a stack has two filesystems"
+    )
+
+    def role(self, kind: str) -> str:
+        """Return the role of a resource of this filesystem, for its name."""
+        return f"{kind}-{self.name}" if self.name else kind
+
     @property
     def default_snapshot_days(self) -> int:
         """Days that a daily snapshot is retained by default."""
         return 0
 
-    def snapshot_retention_days(self, checkpoints: CheckpointsSpec) -> int:
+    def snapshot_retention_days(self, checkpoints: "CheckpointsSpec") -> int:
         """Days that a daily snapshot is retained; 0: none is taken."""
         days = checkpoints.snapshot_days
         return self.default_snapshot_days if days is None else days
@@ -65,9 +71,19 @@ class LifecycleSpec(Spec):
     deleted_days: Annotated[Positive, Field(ge=7, le=90)] = Field(
         default=30, description="days in which a deleted or overwritten object can be restored"
     )
+    deleted_checkpoint_days: Annotated[NonNegative, Field(le=90)] | None = Field(
+        default=None,
+        description="the same for checkpoints, of which each save deletes one; default, and least, in S3 and"
+        " its like: 1. Google Cloud and Azure keep all deleted objects so long: 0, or 7 (default) and more",
+    )
     unfinished_days: Positive = Field(
         default=7, description="days until an incomplete multipart upload is deleted"
     )
+
+    def checkpoint_days(self, least: int) -> int:
+        """Days in which a deleted checkpoint can be restored; `least`: of the store, which may take 0 too."""
+        days = least if self.deleted_checkpoint_days is None else self.deleted_checkpoint_days
+        return min(max(least, days) if days or least == 1 else 0, self.deleted_days)
 
 
 class ObjectStoreSpec(Spec):

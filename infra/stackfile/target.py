@@ -1,7 +1,5 @@
 """Base models of the `target` section of all targets, and the supported Kubernetes versions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -66,6 +64,8 @@ class TargetSpec(Spec):
     """Kinds of filesystems that are in one zone, by default that of the pools with a fabric."""
     USUAL_STORE: ClassVar[str] = ""
     """Default size of an object store that runs in the cluster; empty where none does."""
+    LEAST_DELETED_DAYS: ClassVar[int] = 0
+    """Least days that the stack's bucket keeps what is deleted; 0: it keeps nothing, or there is none."""
     WHY_NO_SNAPSHOTS: ClassVar[str] = FilesystemSpec.WHY_NO_SNAPSHOTS
     """Reason why the filesystem has no snapshots, for a target without a choice of filesystems."""
 

@@ -1,7 +1,5 @@
 """Validates the `target` section with the model of the target that its `kind` names."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, GetJsonSchemaHandler, SerializeAsAny

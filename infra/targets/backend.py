@@ -1,7 +1,5 @@
 """Types of a cloud's state backend: its requested location, and the resulting settings and permissions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Base class of a target's cluster component, and its settings and outputs, which the platform reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -179,6 +177,8 @@ class ClusterOutputs:
     volume_source: VolumeSource | None = None
     """Volume source of folders in the one shared filesystem; None where each volume is a separate
     filesystem."""
+    second_source: VolumeSource | None = None
+    """Likewise, of a second filesystem that data is copied to or from."""
     shared_class: str = ""
     """Storage class of the teams' shared volumes, where there is no `volume_source`."""
     object_store_keys: tuple[pulumi.Output[str], pulumi.Output[str]] | None = None

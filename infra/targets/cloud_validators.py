@@ -2,17 +2,15 @@
 existing clusters, tags, team groups.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
-from typing import Protocol
+from itertools import combinations
+from typing import Any
 
 import catalog
-from catalog import Cloud, Machine, PurchaseKind
+from catalog import Machine, PurchaseKind
 from infra.stackfile.finding import Finding, unknown
-from infra.stackfile.machine import MachineSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.queue import QueueSpec, TeamSpec
 from infra.stackfile.source import KeyPath
@@ -21,35 +19,13 @@ from infra.stackfile.target import TargetSpec, supported_minors
 
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
+CloudSpec = Any
+"""The section `target` of a cloud; each check reads keys that the clouds which share it have."""
 OWN_TAGS = 10
 """Maximum number of tags that Trainyard itself puts on a resource, with a reserve."""
 
 
-class _WithMachines(Protocol):
-    @property
-    def kind(self) -> str: ...
-    @property
-    def machines(self) -> Mapping[str, MachineSpec]: ...
-
-
-class _Zoned(Protocol):
-    @property
-    def zones(self) -> tuple[str, ...]: ...
-
-
-class _Access(Protocol):
-    @property
-    def public_cidrs(self) -> tuple[IPv4Network, ...]: ...
-
-
-class _Reachable(Protocol):
-    @property
-    def access(self) -> _Access: ...
-
-
-def with_machines(
-    cloud: Cloud, pools: tuple[NodePoolSpec, ...]
-) -> Iterator[tuple[int, NodePoolSpec, Machine]]:
+def with_machines(cloud: str, pools: tuple[NodePoolSpec, ...]) -> Iterator[tuple[int, NodePoolSpec, Machine]]:
     """The pools whose machine is one of the cloud's that the catalogue knows, or the stack declares."""
     for index, pool in enumerate(pools):
         machine = pool.find_machine(pool.machine)
@@ -58,7 +34,7 @@ def with_machines(
 
 
 def machines_exist(
-    target: _WithMachines, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
+    target: CloudSpec, pools: tuple[NodePoolSpec, ...], *, what: str, listed_by: str
 ) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue or in the stack file."""
     known = [*target.machines, *(machine.name for machine in catalog.machines(cloud=target.kind))]
@@ -79,7 +55,7 @@ def unknown_machine(path: KeyPath, got: str, known: Sequence[str], what: str) ->
     return path, shown, allowed, f"{near}{' ' if near.endswith('?') else ', '}{declare}"
 
 
-def declared_machines_fit_the_cloud(target: _WithMachines) -> Iterator[Finding]:
+def declared_machines_fit_the_cloud(target: CloudSpec) -> Iterator[Finding]:
     """A fabric class belongs to the machines of a cloud."""
     sold = {machine.fabric for machine in catalog.machines(cloud=target.kind)}
     classes = [each.name for each in catalog.fabrics() if sold & {each.name, each.variant_of}]
@@ -133,7 +109,7 @@ def _another_machine(machine: Machine, region: str) -> str:
     return f"{choose}; if {region} has it by now, declare it: `target.machines` (docs/catalog.md)"
 
 
-def the_api_server_is_not_public(target: _Reachable) -> Iterator[Finding]:
+def the_api_server_is_not_public(target: CloudSpec) -> Iterator[Finding]:
     """0.0.0.0/0 is no restriction."""
     for index, network in enumerate(target.access.public_cidrs):
         if network.prefixlen < 8:
@@ -143,7 +119,7 @@ def the_api_server_is_not_public(target: _Reachable) -> Iterator[Finding]:
 
 
 def fabrics_over_zones(
-    target: _Zoned, pools: tuple[NodePoolSpec, ...]
+    target: CloudSpec, pools: tuple[NodePoolSpec, ...]
 ) -> Iterator[tuple[int, NodePoolSpec, str]]:
     """Yield each pool with a fabric in several zones: its ranks would use TCP, or not connect at all."""
     for index, pool in enumerate(pools):
@@ -165,7 +141,7 @@ def reservation_fits_the_capacity(
         yield path, got, "reservations on reserved pools only", fix
 
 
-def filesystem_zone_is_the_stacks(target: _Zoned, zone: str | None) -> Iterator[Finding]:
+def filesystem_zone_is_the_stacks(target: CloudSpec, zone: str | None) -> Iterator[Finding]:
     """Reads from another zone cost money and time."""
     if zone is not None and zone not in target.zones:
         yield unknown(("target", "filesystem", "zone"), zone, target.zones, "a zone of the stack")
@@ -179,19 +155,7 @@ def tags_are_within_limit(key: str, tags: Mapping[str, str], *, most: int, of: s
         yield ("target", key), f"{len(tags)} {key}", allowed, f"remove {len(tags) - room}"
 
 
-class _Existing(Protocol):
-    @property
-    def existing(self) -> object | None: ...
-
-
-class _WithFilesystem(Protocol):
-    @property
-    def network(self) -> _Existing: ...
-    @property
-    def filesystem(self) -> _Existing: ...
-
-
-def an_existing_filesystem_is_in_an_existing_network(target: _WithFilesystem) -> Iterator[Finding]:
+def an_existing_filesystem_is_in_an_existing_network(target: CloudSpec) -> Iterator[Finding]:
     """A filesystem has its addresses in one VPC, and a VPC that the stack makes is empty."""
     if target.filesystem.existing is not None and target.network.existing is None:
         path: KeyPath = ("target", "filesystem", "existing")
@@ -199,35 +163,17 @@ def an_existing_filesystem_is_in_an_existing_network(target: _WithFilesystem) ->
         yield path, "a filesystem of another VPC", "with `network.existing`: the VPC that it is in", fix
 
 
-class _ExistingCluster(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-
-
-class _WithCluster(Protocol):
-    @property
-    def network(self) -> _Existing: ...
-    @property
-    def existing_cluster(self) -> _ExistingCluster | None: ...
-    @property
-    def kubernetes_version(self) -> str: ...
-    @property
-    def kubernetes_minor(self) -> str: ...
-
-
 EXISTING_CLUSTER: KeyPath = ("target", "existing_cluster")
 
 
-def cluster_is_in_an_existing_network(target: _WithCluster, fix: str) -> Iterator[Finding]:
+def cluster_is_in_an_existing_network(target: CloudSpec, fix: str) -> Iterator[Finding]:
     """The cluster's nodes are in its VPC, and a VPC that the stack makes is empty."""
     if target.existing_cluster and target.network.existing is None:
         allowed = "with `network.existing`: the VPC that it is in"
         yield EXISTING_CLUSTER, "a cluster of another VPC", allowed, fix
 
 
-def cluster_has_a_supported_version(target: _WithCluster, command: str) -> Iterator[Finding]:
+def cluster_has_a_supported_version(target: CloudSpec, command: str) -> Iterator[Finding]:
     """Charts and node images depend on the version; `command` upgrades `{name}` to `{minor}`."""
     cluster, minors = target.existing_cluster, supported_minors()
     if cluster is None:
@@ -251,7 +197,7 @@ def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Find
             yield path, f"{key} with `existing_cluster`", "nothing: the cluster's owner sets it", fix
 
 
-def zones_of_pools_are_the_stacks(target: _Zoned, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
+def zones_of_pools_are_the_stacks(target: CloudSpec, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
     """The cluster's nodes are in the stack's zones: only these have subnets."""
     for index, pool in enumerate(pools):
         for position, zone in enumerate(pool.zones or ()):
@@ -291,12 +237,7 @@ def groups_are_spelled(
                     yield ("teams", index, role, position), repr(group), allowed, fix
 
 
-class _WithAmd(Protocol):
-    @property
-    def amd(self) -> object | None: ...
-
-
-def amd_has_its_images(target: _WithAmd, pools: Pools) -> Iterator[Finding]:
+def amd_has_its_images(target: CloudSpec, pools: Pools) -> Iterator[Finding]:
     """ROCm jobs need a ROCm image, and AMD's operator pinned images."""
     path: KeyPath = ("target", "amd")
     on_amd = [pool.name for pool in pools if vendor(pool) == "amd"]
@@ -334,7 +275,14 @@ def next_step(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
+def pools_agree_with_their_machines(target: TargetSpec, pools: Pools) -> Iterator[Finding]:
+    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
+    for index, pool, machine in with_machines(target.kind, pools):
+        yield from _fabric_is_one_of_the_machines(index, pool, machine)
+        yield from _accelerator_is_the_machines(index, pool, machine)
+
+
+def _accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
     """An accelerator may be omitted; if set, it must be the machine's."""
     found = (pool.accelerator.model, pool.accelerator.count) if pool.accelerator else (None, 0)
     if found != (machine.accelerator, machine.num_accelerators):
@@ -343,14 +291,7 @@ def accelerator_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine
         yield ("pools", index, "accelerator"), f"{found[1]} × {found[0]}", allowed, fix
 
 
-def fabric_is_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
-    """A fabric may be omitted; if set, it must be the machine's only one."""
-    if pool.fabric != machine.fabric:
-        fix = "leave `fabric` out: the machine type determines it"
-        yield ("pools", index, "fabric"), repr(pool.fabric), f"{machine.fabric} ({machine.name})", fix
-
-
-def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
+def _fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machine) -> Iterator[Finding]:
     """A fabric may be omitted; if set, it must be among the machine's."""
     classes = [each.name for each in catalog.fabrics() if each.variant_of == machine.fabric != "tcp"]
     if pool.fabric not in (machine.fabric, *classes):
@@ -359,8 +300,26 @@ def fabric_is_one_of_the_machines(index: int, pool: NodePoolSpec, machine: Machi
         yield ("pools", index, "fabric"), repr(pool.fabric), allowed, fix
 
 
-def the_object_store_has_no_size(kind: str, storage: StorageSpec) -> Iterator[Finding]:
+def the_object_store_has_no_size(target: TargetSpec, storage: StorageSpec) -> Iterator[Finding]:
     """An object store exists already, or grows with its content."""
     if storage.object_store.size_gib is not None:
         path = ("storage", "object_store", "size")
-        yield path, str(storage.object_store.size_gib), f"nothing (kind: {kind})", "remove the key"
+        yield path, str(storage.object_store.size_gib), f"nothing (kind: {target.kind})", "remove the key"
+
+
+def networks_are_apart(target: CloudSpec) -> Iterator[Finding]:
+    """Overlapping ranges would send packets to the wrong side."""
+    ranges = {name: each for name, each in target.network if isinstance(each, IPv4Network)}
+    for (first, one), (second, other) in combinations(ranges.items(), 2):
+        if one.overlaps(other):
+            got, path = f"{other}, which overlaps {first} {one}", ("target", "network", second)
+            yield path, got, "three ranges that do not overlap", "move one of the two ranges"
+
+
+def keys_of_clouds(target: TargetSpec, pools: Pools, keys: Sequence[str], fix: str) -> Iterator[Finding]:
+    """Report keys about buying nodes from a cloud, of pools whose nodes are not bought."""
+    for index, pool in enumerate(pools):
+        for key in keys:
+            if getattr(pool, key) is not None:
+                path: KeyPath = ("pools", index, NodePoolSpec.key_of(key))
+                yield path, "a cloud's property", f"nothing (kind: {target.kind})", fix

@@ -2,8 +2,6 @@
 `down`. Previews, `down`, `trainyard stack unprotect` and the guides' section "Remove" read these tables.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +22,8 @@ class DataType:
     what: str
     """Noun of a sentence: `filesystem`."""
     replaced_by: Sequence[str] = ()
-    """Keys of the stack file, or their beginnings, whose change replaces the resource by an empty one."""
+    """Keys of the stack file besides its name, or their beginnings, whose change replaces the resource by an
+    empty one; empty: any key."""
     size: str = ""
     """Property with its size."""
     unit: str = "GiB"
@@ -38,6 +37,8 @@ class DataType:
     """Time after which the cloud itself deletes what the stack deletes: `in 30 days`."""
     remove: str = ""
     """Command that ends the bill of what is kept, `{}` for its physical name."""
+    last: str = ""
+    """`module:function` that lets the cloud save what is in it before `down` deletes it."""
     back: str = ""
     """How a new stack takes back what was kept, or how the data comes back."""
 
@@ -73,10 +74,16 @@ def data_types(package: str) -> Mapping[str, DataType]:
 TEAM_NAMESPACE = DataType(
     what="namespace",
     in_cluster=True,
-    replaced_by=("name", "teams"),
+    replaced_by=("teams",),
     back="its jobs, Secrets and claims go with it",
 )
 """A team's namespace: Kubernetes deletes all that is in it."""
+
+
+def _protected(resource: Mapping[str, Any]) -> DataType | None:
+    """Return the kind of what a stack protects besides data, such as its cluster: any key may replace it."""
+    what = str(resource["type"]).rpartition(":")[2].lower()
+    return DataType(what=what) if resource.get("protect") else None
 
 
 @dataclass(frozen=True)
@@ -106,10 +113,12 @@ class DataResource:
         return str(self.inputs.get(self.kind.name) or self.id or self.name)
 
 
-def data_in(resources: Sequence[Mapping[str, Any]], types: Mapping[str, DataType]) -> Iterator[DataResource]:
-    """Yield the resources of a state that hold data, in its order."""
+def data_in(
+    resources: Sequence[Mapping[str, Any]], types: Mapping[str, DataType], *, protected: bool = False
+) -> Iterator[DataResource]:
+    """Yield the resources of a state that hold data, in its order; with `protected` also its cluster."""
     for each in resources:
-        kind = types.get(each["type"]) or _of_platform(each)
+        kind = types.get(each["type"]) or _of_platform(each) or (_protected(each) if protected else None)
         if kind is None or not each.get("custom"):
             continue
         yield DataResource(

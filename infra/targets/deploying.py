@@ -1,7 +1,5 @@
 """Types of a pipeline's deploy role: who may assume it, and its permissions by resource type."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,11 +39,18 @@ class Pipeline:
     branch: str = "main"
     host: str = "gitlab.com"
     """Host of a self-managed GitLab."""
+    stack: str = field(kw_only=True)
+    """Name of the stack, with which GitHub's environments begin."""
+    ids: str = field(default="", kw_only=True)
+    """IDs of GitHub's owner and repository, `123/456`, which tokens of new or renamed ones have."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]+(/[\w.-]+)+", self.project):
             fix = "write it as in the project's URL; a pattern would admit other projects"
             raise InputError([Problem(f"--{self.service}", self.project, "owner/name, group/project", fix)])
+        if self.ids and not re.fullmatch(r"\d+/\d+", self.ids):
+            fix = f"gh api repos/{self.project} --jq '\"\\(.owner.id)/\\(.id)\"'"
+            raise InputError([Problem("--github-ids", self.ids, "OWNER_ID/REPOSITORY_ID", fix)])
 
     @property
     def issuer(self) -> str:
@@ -53,15 +58,27 @@ class Pipeline:
         return "token.actions.githubusercontent.com" if self.service == "github" else self.host
 
     @property
-    def subject(self) -> str:
-        """The claim `sub` of its jobs; with `*` for GitLab's previews, which run on any branch.
+    def subjects(self) -> tuple[str, ...]:
+        """The claims `sub` of its jobs; with `*` for GitLab's previews, which run on any branch.
+
+        A repository that was created or renamed since 15 July 2026 has IDs in its claim, so that another one
+        that takes its name later is refused. While one moves, its tokens have either form.
 
         Sources: GitHub, "OpenID Connect reference", subject claims of jobs with an environment; GitLab, "ID
         token authentication", token payload.
         """
         if self.service == "github":
-            return f"repo:{self.project}:environment:{'preview' if self.read_only else 'production'}"
-        return f"project_path:{self.project}:ref_type:branch:ref:{'*' if self.read_only else self.branch}"
+            names = [self.project]
+            if self.ids:
+                names += [
+                    "/".join(
+                        f"{n}@{i}"
+                        for n, i in zip(*(t.split("/") for t in (self.project, self.ids)), strict=True)
+                    )
+                ]
+            kinds = ("preview", "read") if self.read_only else ("production",)
+            return tuple(f"repo:{name}:environment:{self.stack}-{kind}" for name in names for kind in kinds)
+        return (f"project_path:{self.project}:ref_type:branch:ref:{'*' if self.read_only else self.branch}",)
 
 
 def rights_of(package: str, prefix: str, declared: Sequence[DeclaredResource]) -> list[str]:

@@ -1,7 +1,5 @@
 """Lists pool features that not every target has, and finds those that a stack uses but its target lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
@@ -17,6 +15,7 @@ class Feature(StrEnum):
     SPOT_CAPACITY = "spot capacity"
     RESERVED_CAPACITY = "reserved capacity"
     CAPACITY_BLOCKS = "a capacity block"
+    RESERVED_PLACEMENT = "a reservation in a placement group"
     ALTERNATIVE_MACHINES = "alternative machine types"
     CHOSEN_PLACEMENT = "a placement policy"
     QUEUED_PROVISIONING = "provisioned nodes (`provisioning`)"
@@ -33,6 +32,10 @@ ASKED_BY: Mapping[Feature, tuple[str, Callable[[NodePoolSpec], object]]] = {
     Feature.SPOT_CAPACITY: ("capacity", lambda pool: pool.is_spot),
     Feature.RESERVED_CAPACITY: ("capacity", lambda pool: pool.capacity == "reserved"),
     Feature.CAPACITY_BLOCKS: ("reservation.kind", _is_block),
+    Feature.RESERVED_PLACEMENT: (
+        "reservation.placement_group",
+        lambda pool: pool.reservation is not None and pool.reservation.placement_group is not None,
+    ),
     Feature.ALTERNATIVE_MACHINES: ("alternatives", lambda pool: pool.alternatives),
     Feature.CHOSEN_PLACEMENT: ("placement", lambda pool: pool.placement),
     Feature.QUEUED_PROVISIONING: ("provisioning", lambda pool: pool.provisioning),

@@ -3,8 +3,6 @@
 If the engine was killed or its state was lost, no state records the resources that it had created.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

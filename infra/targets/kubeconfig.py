@@ -6,8 +6,6 @@ runs `trainyard credential NAME` (an exec plugin of Kubernetes' clients), which 
 that moment. So the engine's state holds no token and no key, and each user signs in as themselves.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -113,12 +111,14 @@ def credential(name: str, environ: Mapping[str, str] = os.environ) -> dict[str, 
     return {"apiVersion": EXEC_API, "kind": "ExecCredential", "status": status}
 
 
-def kubeconfig_with_credentials(name: str, path: str = PATH, environ: Mapping[str, str] = os.environ) -> str:
+def kubeconfig_with_credentials(
+    name: str, path: str = PATH, environ: Mapping[str, str] = os.environ, fix: str = ""
+) -> str:
     """Return a kubeconfig of one context with its user's credentials, for use in this process only.
 
     `path` is where the user wrote the name. Raises InputError where no file has the context.
     """
-    context, cluster, user = _entries(name, environ, path=path)
+    context, cluster, user = _entries(name, environ, fix, path)
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -185,7 +185,7 @@ def _entries(
     if found is None:
         known = ", ".join(sorted(merged["contexts"])) or "there is none"
         fix = fix or "name one of these, or set KUBECONFIG to the file that has it"
-        raise InputError([Problem(path, repr(name), f"a context: {known}", fix)])
+        raise InputError([Problem(path, repr(name) if name else "none", f"a context: {known}", fix)])
     context: Entry = found.get("context") or {}
     named = context.get("cluster", "")
     cluster, user = merged["clusters"].get(named), merged["users"].get(context.get("user", ""))

@@ -5,8 +5,6 @@ Previews and updates print the description for each pool. Each target maps its r
 `PoolChanges`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Base class of each cloud's `Scope`: it names the stack's resources and gives them common Pulumi options."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

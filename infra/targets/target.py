@@ -5,10 +5,9 @@ Commands use a target only through this class. In a target's folder, `spec` is p
 Pulumi, and `account` needs the cloud's SDK; `cluster` and `account` are imported on first use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from catalog import TargetPurchases
@@ -16,7 +15,7 @@ from infra.common.target_registry import imported
 from infra.stackfile.finding import Check, Finding
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.target import TargetKind, TargetSpec
-from infra.targets.advice import Advice, next_step
+from infra.targets.advice import next_step
 from infra.targets.data_types import DataType
 from infra.targets.features import Feature, undeclared
 from infra.targets.pool_types import PoolChanges
@@ -44,8 +43,8 @@ class Target:
     """Resource type of node pools → effect of its changes on nodes."""
     data: Mapping[str, DataType] = field(default_factory=dict)
     """Resource type with data → what replaces it, and what becomes of it at `down`."""
-    advice: Sequence[Advice] = ()
-    """Next steps after the cloud's errors, matched by the error's text."""
+    advice: Path | None = None
+    """File of next steps after the cloud's errors, matched by the error's text."""
     packages: str = "local"
     """Extra of pyproject.toml: the engine's packages, and the target's SDK if it has one."""
     plugins: Sequence[str] = ()
@@ -67,12 +66,12 @@ class Target:
         """Return the next step where its cloud refuses; empty where none is known."""
         return next_step(self.advice, message)
 
-    def cluster_class(self) -> type[Cluster]:
+    def cluster_class(self) -> "type[Cluster]":
         """Import the component; ModuleNotFoundError where the target's SDK is not installed."""
         found: type[Cluster] = imported(self.cluster)
         return found
 
-    def open_account(self) -> Account | None:
+    def open_account(self) -> "Account | None":
         """Import what asks the cloud; None for a target without an account."""
         made: Account | None = imported(self.account)() if self.account else None
         return made

@@ -2,8 +2,6 @@
 nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
@@ -37,7 +35,7 @@ class AddressPlan:
     nodes: Mapping[str, NodeAddress]
 
     @classmethod
-    def of(cls, config: ClusterConfig, indexes: Mapping[str, int]) -> AddressPlan:
+    def of(cls, config: ClusterConfig, indexes: Mapping[str, int]) -> "AddressPlan":
         """Place the nodes of `config`, each by its index."""
         network, pods = IPv4Network(config.node_cidr), IPv4Network(config.pod_cidr)
         nodes = {

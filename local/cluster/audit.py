@@ -1,7 +1,5 @@
 """Audit policy (metadata only) of the embedded cluster, and the API server flags for its audit log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

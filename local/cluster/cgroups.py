@@ -1,8 +1,7 @@
 """Creates and removes the cgroup of each node in every hierarchy."""
 
-from __future__ import annotations
-
 import contextlib
+import os
 from pathlib import Path
 
 _INHERITED = ("cpuset.cpus", "cpuset.mems")
@@ -25,17 +24,18 @@ def remove(name: str) -> None:
     for hierarchy in hierarchies():
         top = hierarchy / ROOT
         folder = top / name
-        for path in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
-            path.rmdir()
+        for path, _, _ in os.walk(folder, topdown=False):
+            with contextlib.suppress(FileNotFoundError):  # a container's, which its runtime has just removed
+                Path(path).rmdir()
         while folder != hierarchy:
             with contextlib.suppress(OSError):
                 folder.rmdir()
             folder = folder.parent
 
 
-def hierarchies(mounts: Path = Path("/proc/self/mounts")) -> list[Path]:
+def hierarchies() -> list[Path]:
     """Return the mount points of the host's cgroup hierarchies, of version 1, 2 or both."""
-    fields = [line.split() for line in mounts.read_text().splitlines()]
+    fields = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     return sorted({Path(field[1]) for field in fields if field[2] in {"cgroup", "cgroup2"}})
 
 

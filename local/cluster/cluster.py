@@ -2,8 +2,6 @@
 preempts and restores its nodes.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator
@@ -30,7 +28,6 @@ from local.cluster.site import ClusterSite
 
 NODE_LOCK_SECONDS = 180.0
 """Timeout for the lock: preemptions of several nodes wait for each other, one or two seconds each."""
-_FIXED = ("name", "podCidr", "serviceCidr", "nodeCidr")
 
 
 @dataclass(frozen=True)
@@ -125,23 +122,6 @@ class EmbeddedCluster:
         site = self._site()
         with self.progress.task(f"nodes of {self.config.name}"):
             site.await_nodes(self.config.nodes)
-
-    def update(self, old: ClusterConfig, new: ClusterConfig) -> ClusterInfo:
-        """Change the cluster from `old` to `new`, in place.
-
-        Raises InputError for a change that needs a new cluster.
-        """
-        before, after = old.to_json(), new.to_json()
-        fix = "take the cluster down first, or leave the value as it was"
-        problems = [
-            Problem(f"cluster.{key}", repr(after[key]), repr(before[key]), fix)
-            for key in _FIXED
-            if before[key] != after[key]
-        ]
-        if problems:
-            raise InputError(problems)
-        self.config = new
-        return self.up()
 
     def down(self, *, purge: bool = False) -> None:
         """End every process, mount, namespace, link and cgroup of it, and remove its run folder.

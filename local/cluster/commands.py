@@ -2,8 +2,6 @@
 with its output.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """`ClusterConfig`: the validated configuration of an embedded cluster, and its JSON form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from ipaddress import IPv4Network
 from itertools import combinations
@@ -74,7 +72,7 @@ class ClusterConfig(_Model):
     """Folder in `data_dir` → maximum size in GiB; other folders are limited by the disk only."""
 
     @classmethod
-    def parse(cls, data: object) -> ClusterConfig:
+    def parse(cls, data: object) -> "ClusterConfig":
         """Read JSON data.
 
         Raises InputError with every problem in it.

@@ -1,7 +1,5 @@
 """Renders containerd's configuration: for nodes, and for the image store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 CNI_PLUGINS = Path("/usr/lib/cni")

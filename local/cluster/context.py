@@ -1,7 +1,5 @@
 """`ClusterContext`: paths, addresses, credentials and artifacts that all parts of a cluster share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from local.cluster.addresses import AddressPlan

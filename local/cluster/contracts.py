@@ -1,7 +1,5 @@
 """The interface by which the cluster asks for artifacts: binaries and images by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 The control plane runs kube-proxy because the API server calls webhooks through their Services.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml
@@ -64,7 +62,6 @@ class EmbeddedControlPlane:
 
     def spec(self, any_node: str) -> InitSpec:
         """Write the config files and return the machine's daemons; `any_node` is the name of a node."""
-        self._write_corefile()
         self.context.layout.audit.mkdir(parents=True, exist_ok=True, mode=0o700)
         write(self._audit_policy, yaml.safe_dump(audit.POLICY))
         daemons = (
@@ -175,14 +172,11 @@ class EmbeddedControlPlane:
         return self._daemon("kube-scheduler", argv, needs_api=True)
 
     def core_dns(self) -> Daemon:
+        kubeconfig = self.context.client(DNS_USER)
         corefile = self.context.layout.control / "Corefile"
+        write(corefile, COREFILE.format(address=self.context.plan.control, kubeconfig=kubeconfig))
         argv = (self.context.binary("coredns"), "-conf", str(corefile))
         return self._daemon("coredns", argv, needs_api=True)
-
-    def _write_corefile(self) -> None:
-        kubeconfig = self.context.client(DNS_USER)
-        text = COREFILE.format(address=self.context.plan.control, kubeconfig=kubeconfig)
-        write(self.context.layout.control / "Corefile", text)
 
     def _server_flags(self, kubeconfig: str) -> tuple[str, ...]:
         return (

@@ -1,7 +1,5 @@
 """Issues the certificates and kubeconfigs of an embedded cluster's components, nodes and administrator."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

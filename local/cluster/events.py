@@ -1,7 +1,5 @@
 """Writes and reads the log of the phases of nodes' preemptions and restores, in a file of JSON lines."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Writes files atomically, readable by root only."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

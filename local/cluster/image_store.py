@@ -7,8 +7,6 @@ So five nodes take the time and space of one, and a restored node has its images
 that were used last are retained.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Sequence

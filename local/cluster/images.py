@@ -1,7 +1,5 @@
 """Reads OCI archives, and imports into a machine's containerd the images that it lacks, with no registry."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ process that started it, and each machine has one, so it must be small. `machine
 `local.cluster.machine.InitSpec` as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -16,38 +14,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 RESTART_SECONDS = 1.0
 """Minimum time between two starts of a daemon."""
 POLL_SECONDS = 0.1
-
-
-class MountEntry(TypedDict):
-    """A mount: `kind` is `bind` or `tmpfs`; a tmpfs needs no source."""
-
-    kind: str
-    source: str
-    target: str
-
-
-class DaemonEntry(TypedDict):
-    """A program to keep running."""
-
-    name: str
-    argv: list[str]
-    env: dict[str, str]
-    after: str
-    """Path of a file that must exist before the first start; empty for none."""
-    log: str
+Entry = dict[str, Any]
+"""A `Daemon` or a `Mount` of `local.cluster.machine`, as JSON."""
 
 
 class Supervisor:
     """Starts daemons, starts them again when they end, and reaps every orphan."""
 
-    def __init__(self, daemons: list[DaemonEntry]) -> None:
+    def __init__(self, daemons: list[Entry]) -> None:
         self.waiting = list(daemons)
-        self.running: dict[int, tuple[DaemonEntry, float]] = {}
+        self.running: dict[int, tuple[Entry, float]] = {}
 
     def run(self) -> None:
         """Never returns."""
@@ -57,7 +38,7 @@ class Supervisor:
                 self.start(daemon)
             self.reap()
 
-    def start(self, daemon: DaemonEntry) -> None:
+    def start(self, daemon: Entry) -> None:
         """Start one daemon, with its output appended to its log."""
         output = (os.POSIX_SPAWN_OPEN, 1, daemon["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), output, (os.POSIX_SPAWN_DUP2, 1, 2)]
@@ -81,7 +62,7 @@ class Supervisor:
             self.start(daemon)
 
 
-def mount(entry: MountEntry) -> None:
+def mount(entry: Entry) -> None:
     """Make one mount; its target must exist, a missing source of a bind is made."""
     if entry["kind"] == "bind":
         Path(entry["source"]).mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,5 @@
 """Configuration and command line of kube-proxy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """Paths of the files of one embedded cluster, below its run folder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -4,14 +4,13 @@ The control plane is one machine, and so is every node. Killing the init ends ev
 machine at once, as a power failure would.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from infra.errors import Problem, TrainyardError
 from local.cluster import init, processes
@@ -26,10 +25,11 @@ _PYTHON = str(Path(sys.executable).resolve())
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount that only this machine sees; see `init.MountEntry`."""
+    """A mount that only this machine sees."""
 
-    kind: str
+    kind: Literal["bind", "tmpfs"]
     source: str
+    """Folder to bind; empty for a tmpfs."""
     target: str
 
 

@@ -4,8 +4,6 @@ Bridge and routes are inside the control plane's namespace. The host gets an int
 address in the range of the nodes: no rule, no port, no forwarding.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Its source is `local/go/network-policies`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from local.cluster.context import ClusterContext

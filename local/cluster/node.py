@@ -1,7 +1,5 @@
 """Command lines and configuration of a node's daemons: containerd, kubelet, kube-proxy, network policies."""
 
-from __future__ import annotations
-
 import json
 
 import yaml
@@ -49,7 +47,12 @@ class NodeMachine:
         for name, content in files.items():
             write(self.folder / name, content)
         return InitSpec(
-            daemons=(self.policies(), self.containerd(), self.kubelet(), self.proxy()),
+            daemons=(
+                network_policies(self.folder, self.name, self.context),
+                self.containerd(),
+                self.kubelet(),
+                kube_proxy(self.folder, self.name, self.context),
+            ),
             sysctls=ROUTER_SYSCTLS,
             mounts=(
                 Mount("tmpfs", "", "/run"),
@@ -73,12 +76,6 @@ class NodeMachine:
             "--housekeeping-interval=30s",
         )
         return Daemon("kubelet", argv, self._log("kubelet"), {"GOGC": "200"}, str(gate(self.folder)))
-
-    def proxy(self) -> Daemon:
-        return kube_proxy(self.folder, self.name, self.context)
-
-    def policies(self) -> Daemon:
-        return network_policies(self.folder, self.name, self.context)
 
     def kubelet_config(self) -> dict[str, object]:
         """KubeletConfiguration; absent fields have upstream's defaults."""

@@ -2,8 +2,6 @@
 reports whether a Node is ready.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

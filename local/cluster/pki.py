@@ -4,8 +4,6 @@ Authorities and signing keys are created once and read afterwards. A certificate
 subject has changed or it expires within 30 days.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address

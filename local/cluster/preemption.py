@@ -4,8 +4,6 @@ marks its pods as failed.
 A node without a notice is powered off at once, and its Node is deleted after it has become NotReady.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Checks that this host can run the embedded cluster, and reports every problem at once."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Collection, Iterator
 from ipaddress import IPv4Network

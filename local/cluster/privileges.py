@@ -1,8 +1,7 @@
 """Checks that a command has the privileges that the embedded cluster needs."""
 
-from __future__ import annotations
-
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,11 @@ def check_privileges() -> None:
 
 
 def missing_privileges() -> Iterator[Problem]:
-    """Yield missing privileges."""
+    """Yield missing privileges, or that this is no Linux."""
+    if (system := platform.system()) != "Linux":
+        fix = "use a Linux virtual machine (Lima, Colima, WSL 2), or a stack of another target"
+        yield Problem("system", system, "Linux, whose namespaces are the embedded cluster's nodes", fix)
+        return
     if os.geteuid() != 0:
         needs = "root: namespaces, mounts and cgroups of the nodes need it"
         yield Problem("user", f"uid {os.geteuid()}", needs, "run the command again with sudo")

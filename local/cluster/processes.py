@@ -4,8 +4,6 @@ The argument is a path that only one process has. So no record can be stale: a P
 after a crash or a reboot is never taken for ours.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

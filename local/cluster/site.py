@@ -1,7 +1,5 @@
 """`ClusterSite`: starts and removes an embedded cluster's parts in order: network, control plane, nodes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -6,8 +6,6 @@ written, and outlives the cluster like its other data. Where no filesystem can b
 limit, and the caller gets the reason.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from dataclasses import dataclass

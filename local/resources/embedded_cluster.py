@@ -2,10 +2,7 @@
 and creates its object store's keys.
 """
 
-from __future__ import annotations
-
 import json
-import os
 import re
 import secrets
 from pathlib import Path
@@ -22,10 +19,11 @@ from engine.provider.resource import (
     ResourceNotFound,
 )
 from infra.errors import InputError
+from local.cluster.files import write
 
 if TYPE_CHECKING:
-    from local.cluster import ClusterInfo
-    from local.cluster import EmbeddedCluster as Cluster
+    from local.cluster.cluster import ClusterInfo
+    from local.cluster.cluster import EmbeddedCluster as Cluster
 
 KEYS = frozenset({"objectStoreAccessKey", "objectStoreSecretKey"})
 
@@ -43,7 +41,7 @@ class EmbeddedCluster(ResourceHandler):
     REFRESHES = True
 
     def check(self, inputs: Inputs) -> list[Failure]:
-        from local.cluster import ClusterConfig
+        from local.cluster.config import ClusterConfig
 
         try:
             config = ClusterConfig.parse(dict(inputs))
@@ -82,7 +80,7 @@ def _property(path: str) -> str:
     return re.sub(r"\.(\d+)", r"[\1]", path.removeprefix("cluster").removeprefix("."))
 
 
-def _outputs(name: str, info: ClusterInfo) -> Outputs:
+def _outputs(name: str, info: "ClusterInfo") -> Outputs:
     data = Paths.from_environment().cluster_data(name)
     return {
         "endpoint": info.endpoint,
@@ -92,9 +90,9 @@ def _outputs(name: str, info: ClusterInfo) -> Outputs:
     }
 
 
-def _cluster(inputs: Inputs, progress: HandlerProgress) -> Cluster:
-    from local.cluster import ClusterConfig
-    from local.cluster import EmbeddedCluster as Cluster
+def _cluster(inputs: Inputs, progress: HandlerProgress) -> "Cluster":
+    from local.cluster.cluster import EmbeddedCluster as Cluster
+    from local.cluster.config import ClusterConfig
     from local.toolchain import Toolchain, load_versions
 
     paths = Paths.from_environment()
@@ -110,11 +108,6 @@ def object_store_keys(file: Path) -> dict[str, str]:
             "objectStoreAccessKey": secrets.token_hex(10).upper(),
             "objectStoreSecretKey": secrets.token_urlsafe(30),
         }
-        file.parent.mkdir(parents=True, exist_ok=True)
-        staged = file.with_suffix(".new")
-        staged.unlink(missing_ok=True)
-        with os.fdopen(os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as stream:
-            json.dump(made, stream)
-        staged.rename(file)
+        write(file, json.dumps(made))
     keys: dict[str, str] = json.loads(file.read_text())
     return keys

@@ -1,7 +1,5 @@
 """`trainyard:local:ReadyNodes`: waits until every node of an embedded cluster is Ready."""
 
-from __future__ import annotations
-
 from engine.paths import Paths
 from engine.provider.resource import Failure, HandlerProgress, Inputs, Outputs, WaitResource
 
@@ -24,7 +22,7 @@ class ReadyNodes(WaitResource):
 
     def create(self, inputs: Inputs, progress: HandlerProgress) -> Outputs:
         # Imported late: the engine waits for the plugin to start.
-        from local.cluster import EmbeddedCluster
+        from local.cluster.cluster import EmbeddedCluster
         from local.toolchain import Toolchain, load_versions
 
         paths = Paths.from_environment()

@@ -1,7 +1,5 @@
 """Constructs the objects of all artifacts that `versions.yaml` pins, with their dependencies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

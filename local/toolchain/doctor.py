@@ -1,8 +1,6 @@
-"""Checks whether this host can run the embedded cluster (privileges, memory, kernel, artifacts), and renders
-the findings. It changes nothing.
+"""Checks whether this host can run the embedded cluster (memory, kernel, artifacts), and renders the findings
+together with those of others' checks, such as the cluster's. It changes nothing.
 """
-
-from __future__ import annotations
 
 import os
 import platform
@@ -28,8 +26,8 @@ MEMORY_GIB = 6.0
 
 TRIAL_SECONDS = 20.0
 
-_CAPABILITIES = {"NET_ADMIN": 12, "SYS_CHROOT": 18, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "SYS_RESOURCE": 24}
-"""Name → bit, as in linux/capability.h."""
+_SYS_RESOURCE = 1 << 24
+"""Bit of the capability to raise limits, as in linux/capability.h."""
 
 _TRIALS = {
     "network namespaces, veth, bridge": "ip link add t0 type veth peer name t1 && ip link add t2 type bridge",
@@ -119,44 +117,19 @@ def _system() -> str:
     try:
         release = platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
     except OSError:  # no Linux, or one without the file
-        return platform.platform(aliased=True, terse=True)
-    return f"{release}, Linux {platform.release()}"
+        return f"{platform.platform(aliased=True, terse=True)}, {platform.machine()}"
+    return f"{release}, Linux {platform.release()}, {platform.machine()}"
 
 
 def _nodes() -> Iterator[DoctorFinding]:
-    """What only the nodes of an embedded cluster need."""
-    yield _user()
-    yield _capabilities()
+    """What only the nodes of an embedded cluster need; the cluster's checks have privileges and cgroups."""
+    if platform.system() != "Linux":
+        return
     yield _memory()
     yield _locked_memory()
-    yield _cgroups()
     if os.geteuid() == 0:
         for name, trial in _TRIALS.items():
             yield _trial(name, trial)
-
-
-def _user() -> DoctorFinding:
-    if os.geteuid() == 0:
-        return DoctorFinding("host", "user", DoctorStatus.OK, "root")
-    fix = "run as root: the nodes' namespaces, mounts and cgroups need it"
-    return DoctorFinding("host", "user", DoctorStatus.PROBLEM, f"uid {os.geteuid()}", fix)
-
-
-def _lacks_capabilities(names: Iterable[str]) -> list[str]:
-    status = Path("/proc/self/status").read_text()
-    effective = int(status.split("CapEff:")[1].split()[0], 16)
-    return [name for name in names if not effective & (1 << _CAPABILITIES[name])]
-
-
-def _capabilities() -> DoctorFinding:
-    missing = _lacks_capabilities(_CAPABILITIES)
-    if not missing:
-        return DoctorFinding("host", "capabilities", DoctorStatus.OK, ", ".join(_CAPABILITIES))
-    if missing == ["SYS_RESOURCE"]:
-        detail = "no SYS_RESOURCE: containers keep their parent's OOM score"
-        return DoctorFinding("host", "capabilities", DoctorStatus.OK, detail)
-    fix = f"run where root has them, or give the container --cap-add={','.join(missing)}"
-    return DoctorFinding("host", "capabilities", DoctorStatus.PROBLEM, f"no {', '.join(missing)}", fix)
 
 
 def _memory() -> DoctorFinding:
@@ -169,23 +142,11 @@ def _memory() -> DoctorFinding:
 def _locked_memory() -> DoctorFinding:
     """Pods of the embedded cluster may lock as much: nothing that it runs needs more."""
     most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
-    if most == resource.RLIM_INFINITY or not _lacks_capabilities(["SYS_RESOURCE"]):
+    effective = int(Path("/proc/self/status").read_text().split("CapEff:")[1].split()[0], 16)
+    if most == resource.RLIM_INFINITY or effective & _SYS_RESOURCE:
         return DoctorFinding("host", "locked memory", DoctorStatus.OK, "pods: no limit")
     return DoctorFinding(
         "host", "locked memory", DoctorStatus.OK, f"pods: {most // 2**20} MiB (no SYS_RESOURCE)"
-    )
-
-
-def _cgroups() -> DoctorFinding:
-    root = Path("/sys/fs/cgroup")
-    if (root / "cgroup.controllers").exists():
-        return DoctorFinding("host", "cgroups", DoctorStatus.OK, "version 2")
-    controllers = [name for name in ("cpu", "memory", "pids", "cpuset") if (root / name).exists()]
-    if len(controllers) == 4:
-        return DoctorFinding("host", "cgroups", DoctorStatus.OK, "version 1")
-    fix = "mount cgroup version 2 at /sys/fs/cgroup"
-    return DoctorFinding(
-        "host", "cgroups", DoctorStatus.PROBLEM, f"version 1 with {', '.join(controllers) or 'none'}", fix
     )
 
 

@@ -4,8 +4,6 @@ release, or built from source.
 `go` itself is taken from PATH if it is new enough, else installed from a lock file.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil
@@ -22,7 +20,8 @@ from local.locked import entries
 from local.toolchain import python
 from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
 from local.toolchain.process import ProcessRunner
-from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
+from local.toolchain.providers import installed_plugin
+from local.toolchain.releases import PLATFORM, BrokenOffError, Releases
 from local.toolchain.search import find_on_path, version_of
 from local.toolchain.store import ArtifactStore, file_digests, input_key
 from local.toolchain.versions import Build, Go
@@ -62,7 +61,7 @@ class GoToolchain(CachedArtifact):
         self._answers: list[Problem] | None = None
 
     def key(self) -> str:
-        return input_key(RECIPE, entries(self._lock, PACKAGE), ARCHITECTURE)
+        return input_key(RECIPE, entries(self._lock, PACKAGE), PLATFORM)
 
     def plan(self) -> PlanStep:
         if self._on_path:
@@ -170,12 +169,13 @@ class GoBuild(CachedArtifact):
     def key(self) -> str:
         folder = self._go.folder_of(self._build.folder)
         inputs = self._build.model_dump(include={"version", "programs", "ldflags", "embed", "versioned"})
-        return input_key(RECIPE, LINK_FLAGS, ARCHITECTURE, inputs, file_digests(folder, folder.iterdir()))
+        return input_key(RECIPE, LINK_FLAGS, PLATFORM, inputs, file_digests(folder, folder.iterdir()))
 
     def plan(self) -> PlanStep:
         if self.store.find_seal(self.entry) is None and self._on_path:
             folders = ", ".join(sorted({str(path.parent) for path in self._on_path.values()}))
-            return PlanStep(self.name, Action.PRESENT, f"on PATH: {folders}, fits {self._build.path}")
+            fits = f"on PATH: {folders}, fits {self._build.path}"
+            return PlanStep(self.name, Action.PRESENT, fits if self._build.path else f"installed: {folders}")
         return super().plan()
 
     def intention(self) -> PlanStep:
@@ -242,7 +242,10 @@ class GoBuild(CachedArtifact):
 
     @cached_property
     def _on_path(self) -> Mapping[str, Path]:
-        """Every program of the build on PATH in a version that fits, or nothing."""
+        """Every program of the build on PATH in a version that fits, or the user's plugin; or nothing."""
+        kind, _, plugin = self.name.rpartition("pulumi-resource-")
+        if kind and (own := installed_plugin(plugin, self._build.version, self._ours)):
+            return {f"pulumi-resource-{plugin}": own}
         found = {}
         for name, program in self._build.programs.items():
             path = find_on_path(name, excluding=self._ours) if self._build.path else None

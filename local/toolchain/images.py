@@ -1,13 +1,12 @@
 """Builds OCI images without Docker: one per static program, and the training image."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re
 import shlex
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import certifi
@@ -250,8 +249,10 @@ def _ingredients(recipe: Path) -> list[Path]:
 
 
 def _suite() -> str:
-    """Return the code name of the host's distribution: `bookworm`, `noble`."""
-    return platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
+    """Return the code name of the host's distribution, such as `noble`; a host without one makes no image."""
+    with suppress(OSError):
+        return platform.freedesktop_os_release().get("VERSION_CODENAME", "stable")
+    return "stable"
 
 
 def _mirrors() -> list[str]:

@@ -2,8 +2,6 @@
 plugin, and returns the engine's environment variables.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shlex
@@ -11,35 +9,23 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from engine import plugins
-from engine.paths import START, Paths
+from engine.paths import START
 from engine.settings import FOR_ANY_PULUMI
 from local.toolchain.sbom import FILE
 from local.toolchain.search import find_on_path
+
+if TYPE_CHECKING:
+    from local.toolchain.toolchain import Toolchain
 
 LANGUAGE_HOST = "pulumi-language-python"
 PROVIDER = "pulumi-resource-trainyard"
 _WRAPPED = {LANGUAGE_HOST: "engine.language_host", PROVIDER: "engine.provider"}
 
 
-class LinkedArtifacts(Protocol):
-    """The parts of the toolchain that links need."""
-
-    paths: Paths
-
-    def names(self) -> list[str]:
-        """Every name that has a path."""
-
-    def find(self, name: str) -> Path | None:
-        """Return the artifact's path; None where it does not exist."""
-
-    def image(self, name: str) -> str:
-        """The reference by which pods use `image/<name>`."""
-
-
-def refresh(toolchain: LinkedArtifacts) -> None:
+def refresh(toolchain: "Toolchain") -> None:
     """Link what exists, each link replaced by one rename; a dangling link is removed.
 
     `bin/` for PATH, `charts/`, `training-env`, `training-sbom.cdx.json`, and the file `training-image` with
@@ -61,7 +47,7 @@ def refresh(toolchain: LinkedArtifacts) -> None:
         _link(toolchain.paths.venv, Path(sys.prefix))
 
 
-def engine_environment(toolchain: LinkedArtifacts) -> dict[str, str]:
+def engine_environment(toolchain: "Toolchain") -> dict[str, str]:
     """Return the engine's variables: our programs first on PATH, a file backend, its passphrase, a TMPDIR.
 
     The Kubernetes provider leaves kubeconfigs in TMPDIR, so it is a folder that only its owner can read.
@@ -102,7 +88,7 @@ def _path_of(name: str) -> str:
     return paths.get(kind, "")
 
 
-def _language_host(toolchain: LinkedArtifacts) -> dict[Path, Path | None]:
+def _language_host(toolchain: "Toolchain") -> dict[Path, Path | None]:
     """Return links to the official language host, where there is one, and to the SDK's scripts."""
     bin_folder = toolchain.paths.bin
     pulumi = toolchain.find("binary/pulumi")
@@ -114,7 +100,7 @@ def _language_host(toolchain: LinkedArtifacts) -> dict[Path, Path | None]:
     return {bin_folder / LANGUAGE_HOST: official, **links}
 
 
-def _wrapper(toolchain: LinkedArtifacts, module: str) -> str:
+def _wrapper(toolchain: "Toolchain", module: str) -> str:
     python = shlex.quote(str(toolchain.paths.venv / "bin" / "python"))
     start = shlex.quote(str(toolchain.paths.repository / START))
     # -P: the engine starts plugins in the program's folder, whose `platform` must not shadow Python's.

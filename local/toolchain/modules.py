@@ -2,8 +2,6 @@
 it, and renders kustomize overlays.
 """
 
-from __future__ import annotations
-
 import shutil
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -63,7 +61,7 @@ class ChartFolder(ModuleArtifact):
         *,
         store: ArtifactStore,
         go: GoToolchain,
-        dependencies: Mapping[str, ChartFolder],
+        dependencies: "Mapping[str, ChartFolder]",
     ) -> None:
         super().__init__(f"chart/{name}", chart, store=store, go=go)
         self._chart = chart

@@ -5,8 +5,6 @@ Docker: `ctr images import`, `kind load image-archive`, `docker load` all take i
 the same bytes: times are zero, names are sorted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Installs the Debian packages that `versions.yaml` names, without starting their services."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence

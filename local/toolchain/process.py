@@ -1,7 +1,5 @@
 """Runs and interrupts the programs that build artifacts, and reports failures with a next step."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

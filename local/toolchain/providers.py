@@ -4,24 +4,24 @@ Our `pulumi` has a home folder separate from the user's, so that two clones do n
 the user's plugins are linked into it. Missing plugins are downloaded before any credential is needed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 
 from engine.progress import Task
 from infra.errors import ExitCode, Problem, TrainyardError
 from local.locked import locked_versions
 from local.toolchain.artifact import Action, CachedArtifact, Lane, PlanStep
-from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
+from local.toolchain.releases import PLATFORM, BrokenOffError, Releases, foreign_platform
 from local.toolchain.store import ArtifactStore, input_key
 from local.toolchain.versions import PinnedProvider, PinnedRelease
 
 
 class ProviderPlugin(CachedArtifact):
-    """`pulumi-resource-<name>` in the version of the SDK that the lock file pins."""
+    """`pulumi-resource-<name>` in the version of the SDK."""
 
     lane = Lane.NETWORK
 
@@ -59,11 +59,13 @@ class ProviderPlugin(CachedArtifact):
 
     @cached_property
     def version(self) -> str:
-        """Version of the SDK in the lock file."""
+        """Version of the installed SDK, which asks the engine for it; else that in the lock file."""
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(self._provider.distribution)
         return locked_versions(self._repository / self._provider.lock)[self._provider.distribution]
 
     def key(self) -> str:
-        return input_key(self.version, ARCHITECTURE)
+        return input_key(self.version, PLATFORM)
 
     def plan(self) -> PlanStep:
         if self.store.find_seal(self.entry) is None and self._installed:
@@ -93,15 +95,7 @@ class ProviderPlugin(CachedArtifact):
 
     @cached_property
     def _installed(self) -> Path | None:
-        """The user's own, where `pulumi plugin install` puts it."""
-        for home in _homes(os.environ):
-            program = home / "plugins" / f"resource-{self.plugin}-v{self.version}" / self.program
-            if program.is_file() and not self._is_our_link(program):
-                return program
-        return None
-
-    def _is_our_link(self, program: Path) -> bool:
-        return program.is_symlink() and program.readlink().parent == self._ours
+        return installed_plugin(self.plugin, self.version, self._ours)
 
     def _unavailable(self, why: str) -> Problem:
         return Problem(
@@ -111,6 +105,16 @@ class ProviderPlugin(CachedArtifact):
             fix=f"run `pulumi plugin install resource {self.plugin} {self.version}` where it exists, and"
             f" copy ~/.pulumi/plugins/resource-{self.plugin}-v{self.version} here",
         )
+
+
+def installed_plugin(name: str, version: str, ours: Path) -> Path | None:
+    """Return the user's own plugin, where `pulumi plugin install` puts it; `ours` has links of ours."""
+    for home in _homes(os.environ):
+        program = home / "plugins" / f"resource-{name}-v{version}" / f"pulumi-resource-{name}"
+        is_ours = program.is_symlink() and program.readlink().parent == ours
+        if program.is_file() and not is_ours and not foreign_platform(program):
+            return program
+    return None
 
 
 def _homes(environ: Mapping[str, str]) -> Iterator[Path]:

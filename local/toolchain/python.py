@@ -1,7 +1,5 @@
 """Installs folders of Python packages from lock files: by hash, wheels only."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

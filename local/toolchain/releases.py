@@ -2,22 +2,23 @@
 release cannot be used.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
 import shutil
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from engine.progress import Task
 from infra.errors import ExitCode, Problem, TrainyardError
 from local.toolchain.store import file_digest, sha256
-from local.toolchain.versions import PinnedRelease
+from local.toolchain.versions import Build, PinnedRelease
+
+if TYPE_CHECKING:
+    from local.toolchain.providers import ProviderPlugin
 
 SETTING = "TRAINYARD_DOWNLOADS"
 """Environment variable for downloads: `auto` (default), or `never` to build even where a release exists."""
@@ -33,27 +34,25 @@ CHUNK_BYTES = 1 << 20
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 """Architecture of this host, with the name that Go and most publishers use."""
 
+SYSTEM = platform.system().lower()
+"""Operating system of this host, likewise."""
+
+PLATFORM = ARCHITECTURE if SYSTEM == "linux" else f"{SYSTEM} {ARCHITECTURE}"
+"""Part of the cache keys of programs."""
+
+_ELF, _MACH_O = b"\x7fELF", b"\xcf\xfa\xed\xfe"
+_MACHINES = {
+    (_ELF, 62): ("linux", "amd64"),
+    (_ELF, 183): ("linux", "arm64"),
+    (_MACH_O, 0x01000007): ("darwin", "amd64"),
+    (_MACH_O, 0x0100000C): ("darwin", "arm64"),
+}
+"""First bytes of a program, and the number of its processor (elf(5), mach/machine.h)."""
 
 _DIGEST = re.compile(r"\b(?:[0-9a-fA-F]{64}|[0-9a-fA-F]{40})\b")
 _ALGORITHMS = {64: "sha256", 40: "sha1"}
 """Number of hexadecimal digits in a listed digest → its algorithm. Pulumi's bridged providers list SHA-1:
 `shasum` without an option (pulumi/pulumi-aws, .github/workflows/publish.yml)."""
-
-
-class Released(Protocol):
-    """Programs of one version that a publisher releases."""
-
-    @property
-    def version(self) -> str:
-        """The release's number."""
-
-    @property
-    def programs(self) -> Iterable[str]:
-        """Names of the programs in it."""
-
-    @property
-    def release(self) -> PinnedRelease | None:
-        """Location of the release."""
 
 
 class BrokenOffError(Exception):
@@ -69,11 +68,11 @@ class Releases:
         """Host or address → reason why nothing can be downloaded from it; empty if it answers."""
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Releases:
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "Releases":
         """Read `TRAINYARD_DOWNLOADS`."""
         return cls(allowed=environ.get(SETTING, "auto") != "never")
 
-    def refusal(self, build: Released) -> str:
+    def refusal(self, build: "Build | ProviderPlugin") -> str:
         """Why the build's release cannot be downloaded, in words; empty if it can."""
         if build.release is None:
             return "its publisher releases no program"
@@ -86,7 +85,7 @@ class Releases:
             self._refusals[host if status is None else address] = answer
         return self._refusals.get(host, self._refusals.get(address, ""))
 
-    def fetch(self, build: Released, release: PinnedRelease, folder: Path, task: Task) -> str:
+    def fetch(self, build: "Build | ProviderPlugin", release: PinnedRelease, folder: Path, task: Task) -> str:
         """Put the build's programs into `folder`; return their origin in words.
 
         Raise TrainyardError where a checksum differs, and BrokenOffError where the line fails.
@@ -98,7 +97,9 @@ class Releases:
         except httpx.HTTPError as error:
             raise BrokenOffError(f"{type(error).__name__} {error}".strip()) from error
 
-    def _fetch(self, build: Released, release: PinnedRelease, folder: Path, task: Task) -> str:
+    def _fetch(
+        self, build: "Build | ProviderPlugin", release: PinnedRelease, folder: Path, task: Task
+    ) -> str:
         programs = {_filled(release.archive, build, program): program for program in build.programs}
         for address, program in programs.items():
             file = folder / ".download"
@@ -111,17 +112,37 @@ class Releases:
             file.unlink()
         for file in folder.iterdir():
             file.chmod(0o755)
+            if other := foreign_platform(file):
+                raise _refused(
+                    next(iter(programs)), f"{file.name} for {other}", f"one for {SYSTEM} {ARCHITECTURE}"
+                )
         _require_all(folder, build, next(iter(programs)))
         return f"release {build.version}, verified, from {urlsplit(next(iter(programs))).hostname}"
 
 
-def _filled(template: str, build: Released, program: str) -> str:
+def foreign_platform(program: Path) -> str:
+    """Return the system and processor that a program is for, if these are others than this host's."""
+    with program.open("rb") as file:
+        head = file.read(20)
+    number = head[18:20] if head.startswith(_ELF) else head[4:8]
+    made_for = _MACHINES.get((head[:4], int.from_bytes(number, "little")), (SYSTEM, ARCHITECTURE))
+    return "" if made_for == (SYSTEM, ARCHITECTURE) else " ".join(made_for)
+
+
+def _filled(
+    template: str,
+    build: "Build | ProviderPlugin",
+    program: str,
+    system: str = SYSTEM,
+    architecture: str = ARCHITECTURE,
+) -> str:
     return template.format(
         version=build.version,
         program=program,
-        arch=ARCHITECTURE,
-        x64={"amd64": "x64"}.get(ARCHITECTURE, ARCHITECTURE),
-        uname={"amd64": "x86_64"}.get(ARCHITECTURE, ARCHITECTURE),
+        os=system,
+        arch=architecture,
+        x64={"amd64": "x64"}.get(architecture, architecture),
+        uname={"amd64": "x86_64"}.get(architecture, architecture),
     )
 
 
@@ -181,7 +202,7 @@ def _unpack(archive: Path, folder: Path, wanted: Sequence[str]) -> None:
                     shutil.copyfileobj(source, target)
 
 
-def _require_all(folder: Path, build: Released, address: str) -> None:
+def _require_all(folder: Path, build: "Build | ProviderPlugin", address: str) -> None:
     missing = [program for program in build.programs if not (folder / program).is_file()]
     if missing:
         raise _refused(

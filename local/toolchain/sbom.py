@@ -2,8 +2,6 @@
 materials (SBOM) of the training image.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re
@@ -47,7 +45,7 @@ class RootContents:
         return found[1]
 
     @classmethod
-    def of(cls, layer: Path) -> RootContents:
+    def of(cls, layer: Path) -> "RootContents":
         """Read the tar of a root filesystem of Debian or Ubuntu."""
         texts: dict[str, str] = {}
         with tarfile.open(layer) as tar:

@@ -1,7 +1,5 @@
 """Finds installed programs on PATH, and their versions."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

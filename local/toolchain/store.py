@@ -6,8 +6,6 @@ and their sizes. `.<name>-<key>.<random>.partial` beside it is an artifact in th
 locks. A folder without a seal, or with other sizes than the seal lists, is made again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`Toolchain`: plans, makes and locates the artifacts that `versions.yaml` pins."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Typed schema of `versions.yaml`, which pins all versions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +36,8 @@ class GoProgram(_Pinned):
 class PinnedRelease(_Pinned):
     """Location of a publisher's build, and of its checksums.
 
-    Both are templates over `version`, `program`, `arch` (amd64), `x64` (Pulumi's word) and `uname` (x86_64).
+    Both are templates over `version`, `program`, `os` (linux), `arch` (amd64), `x64` (Pulumi's word) and
+    `uname` (x86_64).
     """
 
     archive: str
@@ -173,7 +172,7 @@ class Versions(_Pinned):
     """Debian packages that only tests need."""
 
     @classmethod
-    def load(cls, file: Path = REPOSITORY / "versions.yaml") -> Versions:
+    def load(cls, file: Path = REPOSITORY / "versions.yaml") -> "Versions":
         """Read the file; raise InputError with every fault in it."""
         try:
             return cls.model_validate(yaml.load(file.read_bytes(), Loader=yaml.CSafeLoader))

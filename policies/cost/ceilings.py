@@ -2,8 +2,6 @@
 stack. Where a ceiling is configured, a part of the plan without a known price is a violation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +11,7 @@ import catalog
 from catalog import HOURS_PER_MONTH, MachinePurchase, MissingPrice, Purchase, ServicePurchase, StoragePurchase
 from catalog.cost import usd_per_hour
 from catalog.purchases import cost_of
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, parameter
 from policies.pools import TYPES, pool_of
 from policies.region import cloud_of, effective_region
 from policies.unknowns import KnownValues, PropertyBlock
@@ -255,6 +253,11 @@ def _ceiling(scope: str, unit: str) -> dict[str, object]:
     return {"type": "number", "minimum": 0, "description": f"USD per {unit} that {scope} may cost at most."}
 
 
+def _prices(description: str) -> dict[str, object]:
+    number = {"type": "number", "exclusiveMinimum": 0}
+    return parameter("object", {}, description, additionalProperties=number)
+
+
 POLICY = Policy(
     name="cost-ceilings",
     title="The plan stays under its cost ceilings",
@@ -270,24 +273,8 @@ POLICY = Policy(
         ),
         "pool_hourly_usd": _ceiling("a pool", "hour"),
         "pool_monthly_usd": _ceiling("a pool", "730 hours"),
-        "prices": {
-            "type": "object",
-            "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
-            "default": {},
-            "description": "USD per instance-hour by machine type, over the catalogue's dated prices.",
-        },
-        "storage_prices": {
-            "type": "object",
-            "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
-            "default": {},
-            "description": "USD per GiB-month by kind of storage, such as fsx-lustre-250 or netapp-premium,"
-            " likewise.",
-        },
-        "service_prices": {
-            "type": "object",
-            "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
-            "default": {},
-            "description": "USD per hour of eks-cluster, gke-cluster, nat-gateway, cloud-nat-vm, likewise.",
-        },
+        "prices": _prices("USD per instance-hour by machine type, over the catalogue's dated prices."),
+        "storage_prices": _prices("USD per GiB-month by kind of storage, such as fsx-lustre-250, likewise."),
+        "service_prices": _prices("USD per hour of eks-cluster, gke-cluster, nat-gateway or cloud-nat-vm."),
     },
 )

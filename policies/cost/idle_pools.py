@@ -1,7 +1,5 @@
 """Policy: autoscaled pools of accelerators scale to zero."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from catalog import carries_accelerators

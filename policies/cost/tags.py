@@ -1,11 +1,9 @@
 """Policy: resources that cost money carry the required tags, such as an owner; adds configured ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 
-from policies.policy import Policy, Resource, Severity, Violation
+from policies.policy import Policy, Resource, Severity, Violation, parameter, texts
 from policies.unknowns import Value
 
 TAGS_OF = {
@@ -76,17 +74,9 @@ POLICY = Policy(
     severity=Severity.MEDIUM,
     frameworks=("AWS Well-Architected COST03-BP02", "FinOps: Allocation", "NIST SP 800-53 CM-8"),
     parameters={
-        "required": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": [],
-            "description": "Names of the tags (labels) that an organisation requires.",
-        },
-        "values": {
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-            "default": {},
-            "description": "Values that `remediate` fills in.",
-        },
+        "required": texts("Names of the tags (labels) that an organisation requires."),
+        "values": parameter(
+            "object", {}, "Values that `remediate` fills in.", additionalProperties={"type": "string"}
+        ),
     },
 )

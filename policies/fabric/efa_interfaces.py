@@ -1,21 +1,19 @@
 """Policy: a launch template's EFA interfaces have the number and layout that its machine type needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import catalog
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, parameter
 from policies.rules import counted, independent
 from policies.unknowns import PropertyBlock
 
 EFA_TYPES = ("efa", "efa-only")
-INTERFACES = {
-    "type": "object",
-    "additionalProperties": {"type": "integer", "minimum": 0},
-    "default": {},
-    "description": "EFA interfaces by machine type, over those of the catalogue.",
-}
+INTERFACES = parameter(
+    "object",
+    {},
+    "EFA interfaces by machine type, over those of the catalogue.",
+    additionalProperties={"type": "integer", "minimum": 0},
+)
 """Parameter of both policies that count EFA interfaces."""
 
 

@@ -1,7 +1,5 @@
 """Policy: a launch template has all EFA interfaces of the machine types that its node groups use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.fabric.efa_interfaces import INTERFACES, check_count, number_of_efas

@@ -2,12 +2,10 @@
 itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, texts
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -29,11 +27,12 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("AWS EFA user guide: security groups",),
     parameters={
-        "groups": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": ["efa", "efa-*", "*-efa", "*-efa-*"],
-            "description": "Patterns of logical names of groups that carry EFA and hold their rules inline.",
-        }
+        "groups": texts(
+            "Patterns of logical names of groups that carry EFA and hold their rules inline.",
+            "efa",
+            "efa-*",
+            "*-efa",
+            "*-efa-*",
+        )
     },
 )

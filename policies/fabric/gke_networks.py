@@ -2,8 +2,6 @@
 additional NICs, or an `acceleratorNetworkProfile`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import catalog

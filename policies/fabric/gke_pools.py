@@ -1,7 +1,5 @@
 """Policy: a GKE node pool combines no options that GKE refuses together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation

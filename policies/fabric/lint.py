@@ -2,8 +2,6 @@
 back to TCP silently.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -39,14 +37,19 @@ def _pods(resource: Resource) -> Iterator[Violation]:
     for pod in pods:
         # A runtime's jobs choose their number of nodes, so it must support several.
         number = 2 if runtime else nodes or _copies(resource.props.data, pod.path)
-        faults = fabric_lint.pod(KnownValues(pod.data, pod.path), number, name.partition("-")[2])
-        yield from _violations(pod, faults)
+        template = resource.props.block(pod.path.rpartition(".")[0])
+        spec, whole = (KnownValues(each.data, each.path) for each in (pod, template))
+        faults = fabric_lint.pod(spec, number, name.partition("-")[2], whole)
+        yield from _violations(pod, faults, template)
 
 
 @independent
-def _violations(block: PropertyBlock, faults: Iterator[Fault]) -> Iterator[Violation]:
+def _violations(
+    block: PropertyBlock, faults: Iterator[Fault], template: PropertyBlock | None = None
+) -> Iterator[Violation]:
     for fault in faults:
-        yield Violation(block.at(fault.where), fault.got, f"{fault.allowed} ({fault.fix})")
+        owner = template if template and fault.path[0] == "metadata" else block
+        yield Violation(owner.at(fault.where), fault.got, f"{fault.allowed} ({fault.fix})")
 
 
 def _copies(data: Value, path: str) -> int:

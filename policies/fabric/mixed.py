@@ -1,7 +1,5 @@
 """Policy: the machine types of a node pool have the same fabric."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from catalog.fabric_lint import machine_fabric

@@ -1,7 +1,5 @@
 """Policy: an EKS or GKE node pool whose fabric does not cross zones is in one zone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from catalog import has_fabric_of_one_zone

@@ -1,7 +1,5 @@
 """Writes the report of a policy run in every format: JSON, JUnit XML, SARIF and HTML."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Formats a policy run's report as JUnit XML, with one test case per policy."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """Formats a policy run's report as one HTML page."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence

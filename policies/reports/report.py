@@ -1,7 +1,5 @@
 """`PolicyReport`: the violations, advice and exempt findings of one policy run, as plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Formats a policy run's report as SARIF 2.1.0, for code scanning."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -2,8 +2,6 @@
 keys, geo-redundant storage, automatic replication, edge caches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -32,7 +30,7 @@ CHOOSING = ("sku.name", "multiRegion", "allowCrossTenantReplication")
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Settings by their names and values; a type that caches at the edge by its switch."""
-    if not resource.stack.residency.is_declared:
+    if resource.stack.residency.permits("anywhere"):
         return
     name, on, off = OF_TYPE.get(resource.type, ("", "", ""))
     unknown = ""
@@ -46,6 +44,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
             yield Violation(path, text, off)
         elif (
             isinstance(text, str)
+            and text[-2:] in ("RS", "rs")
             and GEO_SKU.search(text)
             and re.search("sku|replication", path, re.IGNORECASE)
         ):
@@ -70,8 +69,4 @@ POLICY = Policy(
     evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SC-12", "NIST SP 800-53 SA-9(5)"),
-    formerly=(
-        "residency-edge-caches", "residency-geo-redundancy", "residency-multi-region-keys",
-        "residency-replication",
-    ),
 )  # fmt: skip

@@ -1,7 +1,5 @@
 """Policy: a stack that uses a cloud declares its permitted regions (`trainyard:residency`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.policy import EnforcementLevel, Policy, Resource, Severity, Violation

@@ -2,12 +2,10 @@
 or the parameter `inside` lists, if their names have no region.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
-from policies.policy import Policy, Resource, Severity, Violation
+from policies.policy import Policy, Resource, Severity, Violation, texts
 from policies.residency.locations import locations
 from policies.rules import independent
 from policies.unknowns import UNKNOWN, UnknownProperty, Value
@@ -18,6 +16,8 @@ DESTINATION = re.compile(
     r"|eventHubAuthorizationRuleId|destinationBucket\w*|gcsDestination\.\w+|\w*[dD]estinationUri)$"
 )
 """Paths of properties that name where data go."""
+WITHOUT_STORE = ("logDestination", "logGroupName", "logStreamName", "target")
+"""Properties that name a store seldom, or with its region: not worth a line of each preview."""
 STORE = re.compile(
     r"(?:arn:aws[\w-]*:s3:::|s3://|gs://|storage\.googleapis\.com/)(?P<bucket>[^/]+)"
     r"|(?P<path>(?:/subscriptions/|\w+\.googleapis\.com/).+)"
@@ -35,7 +35,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 @independent
 def _known(resource: Resource, path: str, key: str, value: Value) -> Iterator[Violation]:
-    if value is UNKNOWN and key != "logDestination":  # an ARN with its region, once it is known
+    if value is UNKNOWN and key not in WITHOUT_STORE:
         raise UnknownProperty(path)
     if not isinstance(value, str) or any(locations(key, value)):
         return
@@ -61,12 +61,6 @@ POLICY = Policy(
         "NIST SP 800-53 AU-4(1)",
     ),
     parameters={
-        "inside": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": [],
-            "description": "Targets inside the permitted regions, though their names do not say so.",
-        }
+        "inside": texts("Targets inside the permitted regions, though their names do not say so.")
     },
-    formerly=("residency-bucket-replication", "residency-filesystem-links", "residency-log-sinks"),
 )  # fmt: skip

@@ -1,7 +1,5 @@
 """Policy: where a residency is declared, the effective region of every cloud resource is permitted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 

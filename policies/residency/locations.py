@@ -2,8 +2,6 @@
 or zone, one in an ARN, in a path (`/locations/…`), or in a cloud's host name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -56,7 +54,7 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
 
 def locations(key: str, value: str) -> Iterator[str]:
     """Locations that a value names; zones as their regions."""
-    if len(value) < 48 and LOCATION_KEY.search(key):
+    if len(value) < 48 and _is_location(key):
         name = region_of(value)
         is_region = name in regions() or REGION_KEY.search(key) or SHAPE.fullmatch(name)
         if is_region and name not in EVERYWHERE and re.fullmatch(r"[a-z][a-z0-9-]+", name):
@@ -73,6 +71,11 @@ def locations(key: str, value: str) -> Iterator[str]:
         if CLOUD_HOST.search(value):
             labels = re.findall(r"[a-z0-9-]+", value.lower())
             yield from (found for label in labels if (found := _of_label(label)))
+
+
+@cache
+def _is_location(key: str) -> bool:
+    return LOCATION_KEY.search(key) is not None
 
 
 @cache
@@ -114,8 +117,4 @@ POLICY = Policy(
     evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("GDPR Art. 44", "NIST SP 800-53 SA-9(5)", "NIST SP 800-53 CP-9", "CSA CCM DSP-19"),
-    formerly=(
-        "residency-backup-copies", "residency-multi-region-buckets", "residency-network-links",
-        "residency-registries", "residency-replication", "residency-spot-targets", "residency-log-sinks",
-    ),
 )  # fmt: skip

@@ -2,8 +2,6 @@
 region.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation

@@ -2,8 +2,6 @@
 themselves or in the host name of an endpoint.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

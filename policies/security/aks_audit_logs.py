@@ -1,7 +1,5 @@
 """Policy: an AKS cluster has a diagnostic setting that exports its audit log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation

@@ -1,7 +1,5 @@
 """Policy: EKS, GKE and CoreWeave control planes have their audit log enabled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation

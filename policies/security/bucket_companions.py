@@ -1,7 +1,5 @@
 """Policy: an S3 bucket has encryption, a public access block and a TLS-only bucket policy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.documents import statements

@@ -4,12 +4,10 @@ With `public_endpoint: never`, every endpoint must be private. Otherwise the clo
 public endpoint without limits: by default CoreWeave, whose provider cannot limit it to networks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_network
 
-from policies.policy import Policy, Resource, Severity, Violation
+from policies.policy import Policy, Resource, Severity, Violation, parameter
 from policies.rules import NOTHING, independent, must_equal
 
 SITE_PREFIX = 48
@@ -110,26 +108,22 @@ POLICY = Policy(
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP EKS.1", "CIS EKS 5.4.2", "CIS GKE 5.6.4", "NIST SP 800-53 SC-7"),
     parameters={
-        "public_endpoint": {
-            "type": "string",
-            "enum": ["limited", "never"],
-            "default": "limited",
-            "description": "Whether an API server may be reached from outside its network: `limited` to "
+        "public_endpoint": parameter(
+            "string",
+            "limited",
+            "Whether an API server may be reached from outside its network: `limited` to "
             "named networks, or to callers that IAM authorizes (GKE's DNS endpoint); or `never`.",
-        },
-        "widest_prefix": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": 32,
-            "default": 24,
-            "description": "Shortest prefix of an IPv4 network that may be named.",
-        },
-        "unlimited": {
-            "type": "array",
-            "items": {"type": "string", "enum": ["coreweave"]},
-            "default": ["coreweave"],
-            "description": "Clouds whose public endpoint may take connections from anywhere, since their "
+            enum=["limited", "never"],
+        ),
+        "widest_prefix": parameter(
+            "integer", 24, "Shortest prefix of an IPv4 network that may be named.", minimum=1, maximum=32
+        ),
+        "unlimited": parameter(
+            "array",
+            ["coreweave"],
+            "Clouds whose public endpoint may take connections from anywhere, since their "
             "provider names no networks.",
-        },
+            items={"type": "string", "enum": ["coreweave"]},
+        ),
     },
 )

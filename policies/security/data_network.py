@@ -1,27 +1,29 @@
-"""Policy: Azure storage accounts, key vaults and registries deny public network access by default."""
-
-from __future__ import annotations
+"""Policy: Azure's accounts, databases, key vaults and registries deny public network access by default."""
 
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation
+from policies.rules import SETTINGS, must_avoid
 
-NETWORK_RULES = {
-    "azure-native:storage:StorageAccount": ("publicNetworkAccess", "networkRuleSet.defaultAction"),
-    "azure-native:keyvault:Vault": ("properties.publicNetworkAccess", "properties.networkAcls.defaultAction"),
-    "azure-native:containerregistry:Registry": ("publicNetworkAccess", "networkRuleSet.defaultAction"),
-}
-"""Type → property of the public endpoint, and property of the default action for unlisted sources."""
+RULES = SETTINGS["security-data-network"]
 CLOSED = ("disabled", "securedbyperimeter")
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """The public endpoint is off, or is limited to named networks."""
-    switch, default_action = NETWORK_RULES[resource.type]
+    if resource.type not in RULES["types"]:
+        package = resource.type.split(":")[1]
+        if package in RULES["packages"] and not any(map(resource.props.data.get, RULES["limits"])):
+            yield from must_avoid(resource.props, {"publicNetworkAccess": (("Enabled", True), "Disabled")})
+        return
+    switch, default_action = RULES["types"][resource.type]
     access = resource.props.get(switch, "Enabled")
     if str(access).lower() in CLOSED:
         return
-    if str(resource.props.get(default_action, "Allow")).lower() != "deny":
+    if not default_action.endswith("defaultAction"):
+        if not resource.props.has(default_action) and not resource.props.get("isVirtualNetworkFilterEnabled"):
+            yield Violation(switch, access, f"Disabled, or {default_action}")
+    elif str(resource.props.get(default_action, "Allow")).lower() != "deny":
         yield Violation(switch, access, f"Disabled, or {default_action} set to Deny")
 
 
@@ -30,7 +32,7 @@ POLICY = Policy(
     title="Data and keys have no endpoint that is open to the internet",
     reason="Azure gives accounts, vaults and registries a public address, where one leaked token is enough.",
     remedy="Turn public access off and make a private endpoint, or deny by default and name the networks.",
-    types=tuple(NETWORK_RULES),
+    types=("azure-native:*",),
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 SC-7", "NIST SP 800-53 AC-3"),
 )

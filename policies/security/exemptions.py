@@ -1,12 +1,10 @@
 """Policy: exemptions are neither expired nor granted for too long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 
 from policies.exemptions import NARROW_FROM
-from policies.policy import Policy, Resource, Severity, Violation
+from policies.policy import Policy, Resource, Severity, Violation, parameter
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -33,22 +31,17 @@ POLICY = Policy(
     severity=Severity.MEDIUM,
     frameworks=("NIST SP 800-53 CA-5", "ISO/IEC 27001 A.5.36"),
     parameters={
-        "granted": {
-            "type": "array",
-            "items": {"type": "object", "required": ["policy", "resource", "owner", "reason", "expires"]},
-            "default": [],
-            "description": "Exemptions of the organisation: policy, resource, owner, reason, expires.",
-        },
-        "from_stack": {
-            "type": "boolean",
-            "default": True,
-            "description": "Whether a stack may add exemptions in `trainyard:exemptions`.",
-        },
-        "maximum_days": {
-            "type": "integer",
-            "minimum": 1,
-            "default": 365,
-            "description": "Maximum number of days from today until an exemption expires.",
-        },
+        "granted": parameter(
+            "array",
+            [],
+            "Exemptions of the organisation: policy, resource, owner, reason, expires.",
+            items={"type": "object", "required": ["policy", "resource", "owner", "reason", "expires"]},
+        ),
+        "from_stack": parameter(
+            "boolean", True, "Whether a stack may add exemptions in `trainyard:exemptions`."
+        ),
+        "maximum_days": parameter(
+            "integer", 365, "Maximum number of days from today until an exemption expires.", minimum=1
+        ),
     },
 )

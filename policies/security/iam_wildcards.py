@@ -2,10 +2,9 @@
 basic roles.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 from policies.documents import allows, is_broad, is_restricted, statements
 from policies.policy import Policy, Resource, Severity, Violation
@@ -13,9 +12,12 @@ from policies.rules import independent
 from policies.unknowns import PropertyBlock
 
 ADMINISTRATOR = re.compile(
-    r"^arn:aws[\w-]*:iam::aws:policy/(AdministratorAccess|PowerUserAccess|IAMFullAccess)$"
+    r"^arn:aws[\w-]*:iam::aws:policy/([\w-]+/)?(AdministratorAccess\S*|PowerUserAccess|\w*FullAccess(V\d)?)$"
 )
+"""AWS's policies with all actions, or all of a service, on every resource."""
 BASIC_ROLES = ("roles/owner", "roles/editor")
+IMPERSONATING = ("roles/iam.serviceAccountTokenCreator", "roles/iam.serviceAccountUser")
+"""Roles that on a project are those of all its service accounts."""
 AZURE_OWNERS = re.compile(
     r"roleDefinitions/(8e3af657-a8ff-443c-a75c-2fe8c4bcb635|18d7d88d-d35e-4fb5-a5c3-7773c20a72d9)$",
     re.IGNORECASE,
@@ -25,16 +27,20 @@ AZURE_CONTRIBUTOR = re.compile(r"roleDefinitions/b24988ac-6180-42a0-ab88-20f7382
 SUBSCRIPTION = re.compile(r"/subscriptions/[^/]+/?|/providers/Microsoft.Management/managementGroups/.+")
 ESCALATING = ("iam", "organizations", "sts")
 """Services with whose actions an identity gives itself all rights."""
+ESCALATIONS = ("passrole", "attachrolepolicy", "attachuserpolicy", "putrolepolicy", "putuserpolicy",
+               "createaccesskey", "createpolicyversion", "updateassumerolepolicy")  # fmt: skip
+"""Actions of IAM by which it does so on every resource."""
 NEEDED = "the actions that are needed"
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Documents, policies named by their ARN, and roles, of any type."""
     props = resource.props
+    of_all = resource.type.startswith(("gcp:projects/", "gcp:folder/", "gcp:organizations/"))
     for path, key, value in props.leaves:
         if isinstance(value, str) and (
             ADMINISTRATOR.match(value)
-            or (key == "role" and value in BASIC_ROLES)
+            or (key == "role" and (value in BASIC_ROLES or (of_all and value in IMPERSONATING)))
             or AZURE_OWNERS.search(value)
         ):
             yield Violation(path, value, "a policy or role of the services that are needed")
@@ -46,7 +52,8 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
                 yield Violation(f"permissions[{index}].actions", "*", NEEDED)
     if resource.type.startswith("gcp:") and "policyData" in props.data:
         yield from _basic_roles(props)
-    for statement in statements(props):
+    # A control policy of an organisation grants nothing by itself.
+    for statement in () if resource.type.startswith("aws:organizations/") else statements(props):
         yield from _wildcards(statement)
 
 
@@ -81,8 +88,9 @@ def _is_wide(statement: PropertyBlock, action: str) -> bool:
     if not re.sub(r"[*?]", "", service):
         return True
     if re.sub(r"[*?]", "", verb):
-        return False
-    if service in ESCALATING or statement.has("NotResource"):
+        if service != "iam" or not any(fnmatchcase(each, verb) for each in ESCALATIONS):
+            return False
+    elif service in ESCALATING or statement.has("NotResource"):
         return True
     return any(map(is_broad, statement.texts("Resource"))) and not is_restricted(statement)
 

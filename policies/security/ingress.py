@@ -2,8 +2,6 @@
 broader than /8 (IPv4) or /16 (IPv6).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -19,7 +17,8 @@ SOURCES = (
 """Properties of rules, whatever their type, with the sources of traffic."""
 LISTED = re.compile(r"(^|\.)(entries|authorizedNetworks|portInfos)(\[\d+\])?$")
 """Lists whose entries are sources: of prefix lists, databases and instances."""
-OUTBOUND = re.compile(r"egress|[rR]oute|networkAcl|Acl\b", re.IGNORECASE)
+OUTBOUND = re.compile(r"egress|[rR]oute|networkAcl|Acl\b|/(region)?SecurityPolicy", re.IGNORECASE)
+"""Types that open nothing: outbound rules, and filters in front of what is open."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -28,6 +27,22 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
         return
     for rule in _rules(resource.props.data, ""):
         yield from _public_sources(resource, rule)
+    access = resource.props.data.get("remoteAccess")
+    if isinstance(access, dict) and "ec2SshKey" in access and not access.get("sourceSecurityGroupIds"):
+        yield Violation(
+            "remoteAccess.sourceSecurityGroupIds", "nothing, which is 0.0.0.0/0", "security groups"
+        )
+    if resource.type == "gcp:compute/firewall:Firewall":
+        yield from _without_source(resource.props)
+
+
+@independent
+def _without_source(rule: PropertyBlock) -> Iterator[Violation]:
+    """A firewall rule of Google Cloud that names no source takes every one."""
+    if not _is_outbound(rule) and not any(
+        map(rule.has, ("sourceRanges", "sourceTags", "sourceServiceAccounts"))
+    ):
+        yield Violation("sourceRanges", "nothing, which is 0.0.0.0/0", "networks that need to connect")
 
 
 def _rules(value: Value, path: str) -> Iterator[PropertyBlock]:
@@ -63,6 +78,9 @@ def _is_outbound(rule: PropertyBlock) -> bool:
         str(rule.get("access", "Allow")).lower() == "deny"
         or rule.get("denies")
         or rule.get("action") == "deny"
+        # Into an Azure Firewall lead its NAT rules alone.
+        or rule.get("ruleType") in ("ApplicationRule", "NetworkRule")
+        or rule.path.startswith(("applicationRuleCollections", "networkRuleCollections"))
     ):
         return True
     return rule.get("type") == "egress" or str(rule.get("direction", "")).lower() in ("egress", "outbound")

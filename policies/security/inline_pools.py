@@ -2,8 +2,6 @@
 system pools may be inside the cluster's resource.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation

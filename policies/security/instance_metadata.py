@@ -1,7 +1,5 @@
 """Policy: EC2's instance metadata requires session tokens (IMDSv2); GKE nodes run GKE's metadata server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from policies.policy import Policy, Resource, Violation
@@ -33,11 +31,7 @@ POLICY = Policy(
     title="Instance metadata needs a session",
     reason="With version 1, one forged request from a pod is enough to take the node's credentials.",
     remedy="Set httpTokens to required, or the workload metadata mode to GKE_METADATA.",
-    types=(
-        "aws:ec2/launchTemplate:LaunchTemplate",
-        "aws:ec2/instance:Instance",
-        "gcp:container/nodePool:NodePool",
-    ),
+    types=("aws:ec2/launch*:Launch*", "aws:ec2/instance:Instance", "gcp:container/nodePool:NodePool"),
     evaluate=evaluate,
     remediate=remediate,
     frameworks=("AWS FSBP EC2.8", "AWS FSBP EC2.170", "CIS GKE 5.4.2", "NIST SP 800-53 AC-3"),

@@ -2,12 +2,11 @@
 limited to source ranges; so are the ones of Ingresses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.networks import BROADEST_PREFIX, is_narrow
 from policies.policy import Policy, Resource, Violation
+from policies.rules import must_avoid
 
 INTERNAL = {
     "service.beta.kubernetes.io/aws-load-balancer-internal": "true",
@@ -23,11 +22,19 @@ ALB_SCHEME, ALB_SOURCES = "alb.ingress.kubernetes.io/scheme", "alb.ingress.kuber
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Load balancers are internal or take few sources; node ports and external addresses are not used."""
+    if resource.type.endswith(":Gateway"):
+        kind = resource.props.get("spec.gatewayClassName", "")
+        if "-external" in kind:
+            yield Violation("spec.gatewayClassName", kind, "an internal class, such as gke-l7-rilb")
+        return
     if resource.type.endswith(":Ingress"):
         annotations = resource.props.block("metadata.annotations")
         scheme = annotations.entry(ALB_SCHEME)
         if scheme == "internet-facing" and not annotations.entry(ALB_SOURCES):
             yield Violation(f"{annotations.path}[{ALB_SCHEME}]", scheme, f"internal, or {ALB_SOURCES}")
+        return
+    if not resource.type.startswith("kubernetes:core/"):  # Ray and other operators make the Service
+        yield from must_avoid(resource.props, {"serviceType": (("LoadBalancer", "NodePort"), "ClusterIP")})
         return
     spec = resource.props.block("spec")
     kind = spec.get("type", "ClusterIP")
@@ -60,7 +67,7 @@ POLICY = Policy(
     types=(
         "kubernetes:core/v1:Service",
         "kubernetes:core/v1:ServicePatch",
-        "kubernetes:networking.k8s.io/v1:Ingress",
+        "kubernetes:*.*/*",
     ),
     evaluate=evaluate,
     frameworks=("NSA/CISA Kubernetes Hardening 1.2 Network separation", "NIST SP 800-53 SC-7"),

@@ -2,13 +2,11 @@
 scripts) is on the allow list.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, texts
 
 SCRIPT = "command:*"
 CREATES = re.compile(
@@ -62,17 +60,7 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 CM-3", "NIST SP 800-53 CM-6"),
     parameters={
-        "allowed": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": [],
-            "description": "Patterns of charts, or of `type::name`, that were reviewed by other means.",
-        },
-        "reviewed": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": [*REVIEWED],
-            "description": "Charts, as `name:version`, that are reported, not refused: those of Trainyard.",
-        },
+        "allowed": texts("Patterns of charts, or of `type::name`, that were reviewed by other means."),
+        "reviewed": texts("Charts, as `name:version`, advised, not refused: Trainyard's.", *REVIEWED),
     },
 )  # fmt: skip

@@ -2,14 +2,12 @@
 content hash as the tag where that is permitted, or are Trainyard's own operators (then it is advice).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, texts
 from policies.workloads import TYPES, containers, pod_specs
 
 DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
@@ -53,9 +51,10 @@ def _by_tag(resource: Resource) -> Iterator[Violation]:
     allowed = resource.parameters["content_tagged"]
     for pod in pod_specs(resource):
         for container in containers(pod):
-            image = container.get("image", "")
-            if container.get("imagePullPolicy") != "Never" and not _is_pinned(image, allowed):
-                yield Violation(container.at("image"), image or "nothing", PINNED)
+            image = container.get("image")
+            # Without one it is a pattern or a patch: Kubernetes takes no such pod.
+            if image and container.get("imagePullPolicy") != "Never" and not _is_pinned(image, allowed):
+                yield Violation(container.at("image"), image, PINNED)
         for volume in pod.blocks("volumes"):
             source = volume.block("image")
             reference = source.get("reference", "")
@@ -78,17 +77,12 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("NIST SP 800-190 4.1.5", "NIST SP 800-53 CM-14", "SLSA v1.0 Build L3"),
     parameters={
-        "content_tagged": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": ["trainyard.local/*"],
-            "description": "Patterns of images whose tag is a hash of their content (12 hex digits or more).",
-        },
-        "released": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": [*RELEASED],
-            "description": "Patterns of operators' images that are advised, not refused, to have a digest.",
-        },
+        "content_tagged": texts(
+            "Patterns of images whose tag is a hash of their content (12 hex digits or more).",
+            "trainyard.local/*",
+        ),
+        "released": texts(
+            "Patterns of operators' images that are advised, not refused, to have a digest.", *RELEASED
+        ),
     },
 )

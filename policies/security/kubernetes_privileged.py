@@ -1,13 +1,11 @@
 """Policy: only allow-listed pods are privileged, add root capabilities, or use host namespaces and paths."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from policies.policy import Policy, Resource, Severity, Violation
-from policies.rules import independent
+from policies.policy import Policy, Resource, Severity, Violation, texts
+from policies.rules import independent, must_avoid
 from policies.unknowns import PropertyBlock
 from policies.workloads import TYPES, containers, namespaced_name, pod_specs
 
@@ -39,7 +37,10 @@ DRIVERS = (
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Privileged containers, the node's namespaces, capabilities that amount to root, paths of the node."""
-    found = [violation for pod in pod_specs(resource) for violation in _might(pod)]
+    if resource.type.startswith("aws:"):
+        found = list(must_avoid(resource.props, {"privileged": ((True,), "false")}))
+    else:
+        found = [violation for pod in pod_specs(resource) for violation in _might(pod)]
     if resource.type == VOLUME and OF_NODE.match(path := resource.props.get("spec.hostPath.path", "data")):
         found.append(Violation("spec.hostPath.path", path, "a path for data alone, or a shared filesystem"))
     if found and not any(
@@ -55,17 +56,27 @@ def _might(pod: PropertyBlock) -> Iterator[Violation]:
             yield Violation(pod.at(name), "true", "false, or a workload of the allow list")
     for volume in pod.blocks("volumes"):
         if volume.has("hostPath"):
-            yield Violation(
-                volume.at("hostPath"), "a path of the node", "a claim, or a workload of the allow list"
-            )
+            got, allowed = "a path of the node", "a claim, or a workload of the allow list"
+            yield Violation(volume.at("hostPath"), got, allowed)
+    yield from _unconfined(pod.block("securityContext"))
     for container in containers(pod):
         context = container.block("securityContext")
+        yield from _unconfined(context)
         if context.get("privileged"):
             yield Violation(context.at("privileged"), "true", "false, or a workload of the allow list")
         for capability in context.texts("capabilities.add"):
             if capability.upper().removeprefix("CAP_") in MIGHTY_CAPABILITIES:  # as runtimes compare them
                 allowed = "none that amounts to root on the node"
                 yield Violation(context.at("capabilities.add"), capability, allowed)
+        for port in container.blocks("ports"):
+            if port.get("hostPort"):
+                yield Violation(port.at("hostPort"), port.get("hostPort"), "a Service's port")
+
+
+def _unconfined(context: PropertyBlock) -> Iterator[Violation]:
+    for path in ("seccompProfile.type", "appArmorProfile.type"):
+        if context.get(path) == "Unconfined":
+            yield Violation(context.at(path), "Unconfined", "RuntimeDefault")
 
 
 POLICY = Policy(
@@ -73,7 +84,7 @@ POLICY = Policy(
     title="Privileged pods come from the allow list only",
     reason="A privileged pod is root on its node, with access to every job, model and credential there.",
     remedy="Drop the privilege, or add `namespace/name` of a driver or agent that needs it to `allowed`.",
-    types=(*TYPES, VOLUME),
+    types=(*TYPES, VOLUME, "aws:*"),
     evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=(
@@ -82,11 +93,6 @@ POLICY = Policy(
         "NIST SP 800-190 4.4.3",
     ),
     parameters={
-        "allowed": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": list(DRIVERS),
-            "description": "Patterns of `namespace/name` of workloads that may be privileged.",
-        }
+        "allowed": texts("Patterns of `namespace/name` of workloads that may be privileged.", *DRIVERS)
     },
 )

@@ -2,13 +2,19 @@
 names on the allow list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from policies.policy import Policy, Resource, Severity, Violation
+from policies.policy import Policy, Resource, Severity, Violation, texts
 from policies.workloads import namespaced_name
+
+ESCALATING = ("bind", "escalate", "impersonate")
+"""Verbs by which an account gives itself all rights, or takes another's."""
+NOBODY_KNOWN = frozenset({"system:anonymous", "system:unauthenticated"})
+"""User and group of whoever reaches the API server without signing in."""
+EVERYBODY = NOBODY_KNOWN | {"system:authenticated"}
+"""And the group of all who have signed in: on GKE, all accounts of Google. A role of one namespace may be
+given to it, as Trainer's is for a ConfigMap that clients read."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -23,8 +29,15 @@ def evaluate(resource: Resource) -> Iterator[Violation]:
             yield Violation(
                 rule.path, "all verbs on all resources", "the verbs and resources that are needed"
             )
+        for verb in rule.texts("verbs"):
+            if verb in ESCALATING and not rule.count("resourceNames"):
+                yield Violation(rule.at("verbs"), verb, "none, or with `resourceNames`")
     if resource.props.get("roleRef.name") == "cluster-admin":
         yield Violation("roleRef.name", "cluster-admin", "a separate role")
+    of_namespace = resource.props.get("roleRef.kind") == "Role"
+    for subject in resource.props.blocks("subjects"):
+        if subject.get("name") in (NOBODY_KNOWN if of_namespace else EVERYBODY):
+            yield Violation(subject.at("name"), subject.get("name"), "named users, groups or accounts")
 
 
 POLICY = Policy(
@@ -36,12 +49,5 @@ POLICY = Policy(
     evaluate=evaluate,
     severity=Severity.HIGH,
     frameworks=("CIS Kubernetes 5.1.1", "CIS Kubernetes 5.1.3", "NIST SP 800-53 AC-6"),
-    parameters={
-        "allowed": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": [],
-            "description": "Patterns of names of roles and bindings that may grant all.",
-        }
-    },
+    parameters={"allowed": texts("Patterns of names of roles and bindings that may grant all.")},
 )

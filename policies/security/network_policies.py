@@ -1,7 +1,5 @@
 """Policy: the cluster enforces NetworkPolicies, and no NetworkPolicy admits traffic from anywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import yaml

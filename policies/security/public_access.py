@@ -2,57 +2,47 @@
 a missing public access block.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
-from policies.documents import allows, conditions, is_restricted, principals, statements
+from policies.documents import allows, conditions, is_limited, is_restricted, principals, statements
 from policies.policy import Policy, Resource, Severity, Violation
-from policies.rules import independent, must_equal
+from policies.rules import independent, must_avoid, must_equal, refused
 from policies.unknowns import UNKNOWN, PropertyBlock, UnknownProperty
 
 BLOCKS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 EVERYBODY = re.compile(
     r"(^|:)(allUsers|allAuthenticatedUsers)$|acs\.amazonaws\.com/groups/global/(AllUsers|AuthenticatedUsers)$"
+    r"|^SERVICE_PROVIDED_EIPS$"
 )
 """Members and grantees that mean the public, on Google Cloud and in S3's ACLs."""
-PUBLIC_SETTINGS = {
-    "acl": (("public-read", "public-read-write", "authenticated-read"), "private"),
-    "cannedAcl": (("public-read", "public-read-write", "authenticated-read"), "private"),
-    "publicAccess": (("Blob", "Container"), "None"),
-    "allowBlobPublicAccess": ((True,), "false"),
-    "publiclyAccessible": ((True,), "false"),
-    "authorizationType": (("NONE",), "AWS_IAM"),
-    "group": (("all",), "named accounts"),
-    "accountId": (("all",), "a named account"),
-}
-"""Name of a property, of any type → public values, and what is allowed."""
-UNKNOWN_KEYS = ("acl", "member", "members", "entity", "grantee")
+UNKNOWN_KEYS = ("member", "members", "entity", "grantee")
 ANYONES = re.compile(
-    r"githubusercontent|gitlab\.com|terraform\.io|pulumi\.com|bitbucket|circleci|accounts\.google"
+    r"githubusercontent|gitlab\.com|terraform\.io|pulumi\.com|bitbucket|circleci|accounts\.google|/oidc\.eks\."
 )
-"""Identity providers at which everybody has an account: only a condition on the subject says who."""
+"""Identity providers at which everybody (or every pod) has an account: only a condition on the subject says
+who."""
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
     """Values of any type, then the switches of buckets, then documents."""
     props, unknown = resource.props, ""
     for path, key, value in props.leaves:
-        values, allowed = PUBLIC_SETTINGS.get(key, ((), ""))
         if value is UNKNOWN:
             unknown = unknown or (path if key in UNKNOWN_KEYS else "")
         elif isinstance(value, str) and EVERYBODY.search(value):
             yield Violation(path, value, "named members")
-        elif value in values and not (key == "authorizationType" and "unctionUrl" not in resource.type):
-            yield Violation(path, str(value).lower() if value is True else value, allowed)
+    yield from must_avoid(props, refused("security-public-access"))
+    if "unctionUrl" in resource.type:
+        yield from must_avoid(props, {"authorizationType": (("NONE",), "AWS_IAM")})
     yield from _buckets(resource)
     yield from _members(props)
     yield from _invokers(resource)
+    yield from _federated(resource)
     if unknown and not resource.type.startswith("kubernetes:"):
         yield from _later(unknown)
     for statement in statements(props):
-        yield from _public(statement)
+        yield from _public(statement, props)
 
 
 def _buckets(resource: Resource) -> Iterator[Violation]:
@@ -80,14 +70,27 @@ def _invokers(resource: Resource) -> Iterator[Violation]:
 
 
 @independent
+def _federated(resource: Resource) -> Iterator[Violation]:
+    """Google Cloud's trust in an identity provider at which everybody has an account."""
+    props = resource.props
+    is_provider = resource.type.endswith(":WorkloadIdentityPoolProvider")
+    if (
+        is_provider
+        and ANYONES.search(props.get("oidc.issuerUri", ""))
+        and not props.has("attributeCondition")
+    ):
+        yield Violation("attributeCondition", "any account", "a condition on the repository or the owner")
+
+
+@independent
 def _later(path: str) -> Iterator[Violation]:
     yield from ()
     raise UnknownProperty(path)
 
 
 @independent
-def _public(statement: PropertyBlock) -> Iterator[Violation]:
-    if not allows(statement):
+def _public(statement: PropertyBlock, props: PropertyBlock) -> Iterator[Violation]:
+    if not allows(statement) or is_limited(statement, props):
         return
     if statement.has("NotPrincipal"):
         yield Violation(statement.at("NotPrincipal"), "everybody but some", "named principals")
@@ -112,5 +115,4 @@ POLICY = Policy(
     evaluate=evaluate,
     severity=Severity.CRITICAL,
     frameworks=("AWS FSBP S3.8", "CIS AWS Foundations 2.1.4", "CIS GCP 5.1", "NIST SP 800-53 AC-3"),
-    formerly=("security-public-buckets",),
 )

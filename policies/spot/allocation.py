@@ -2,8 +2,6 @@
 interruption.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.policy import Policy, Resource, Violation

@@ -1,12 +1,10 @@
 """Policy: the checkpoint time that a spot pool with accelerators declares fits into the preemption notice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import catalog
 from policies.capacity import is_accelerated
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, parameter
 from policies.unknowns import PropertyBlock
 
 
@@ -39,18 +37,18 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-10",),
     parameters={
-        "notice_seconds": {
-            "type": "object",
-            "additionalProperties": {"type": "number"},
-            "default": {name: found.usable_seconds for name, found in catalog.notices().items()},
-            "description": "Notice of each target; GKE's can be extended.",
-        },
-        "margin": {
-            "type": "number",
-            "minimum": 0,
-            "exclusiveMaximum": 1,
-            "default": catalog.NOTICE_MARGIN,
-            "description": "Share of the notice that must stay free.",
-        },
+        "notice_seconds": parameter(
+            "object",
+            {name: found.usable_seconds for name, found in catalog.notices().items()},
+            "Notice of each target; GKE's can be extended.",
+            additionalProperties={"type": "number"},
+        ),
+        "margin": parameter(
+            "number",
+            catalog.NOTICE_MARGIN,
+            "Share of the notice that must stay free.",
+            minimum=0,
+            exclusiveMaximum=1,
+        ),
     },
 )

@@ -1,11 +1,9 @@
 """Policy: volumes for checkpoints can be mounted by many nodes and are not tied to one node or zone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, texts
 
 SHARED = ("ReadWriteMany", "ReadOnlyMany")
 
@@ -34,11 +32,6 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-9", "NIST SP 800-53 CP-10"),
     parameters={
-        "names": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": ["*checkpoint*", "*ckpt*"],
-            "description": "Patterns of the names of claims that hold checkpoints.",
-        }
+        "names": texts("Patterns of the names of claims that hold checkpoints.", "*checkpoint*", "*ckpt*")
     },
 )

@@ -2,13 +2,11 @@
 their node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from policies.capacity import selects_spot
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, texts
 from policies.unknowns import PropertyBlock
 from policies.workloads import containers, pod_specs, trains
 
@@ -48,11 +46,8 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-9", "NIST SP 800-53 CP-10"),
     parameters={
-        "names": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": ["*checkpoint*", "*ckpt*"],
-            "description": "Patterns of volumes and variables that count as checkpoint storage.",
-        }
+        "names": texts(
+            "Patterns of volumes and variables that count as checkpoint storage.", "*checkpoint*", "*ckpt*"
+        )
     },
 )

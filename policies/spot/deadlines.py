@@ -2,11 +2,9 @@
 nodes to training again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, parameter
 from policies.unknowns import PropertyBlock
 
 PREFIX = "trainyard.dev/"
@@ -51,11 +49,11 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-2(3)",),
     parameters={
-        "changeover_seconds": {
-            "type": "number",
-            "minimum": 0,
-            "default": 600,
-            "description": "Time from a failure until training continues, if the job does not state it.",
-        }
+        "changeover_seconds": parameter(
+            "number",
+            600,
+            "Time from a failure until training continues, if the job does not state it.",
+            minimum=0,
+        )
     },
 )

@@ -2,14 +2,12 @@
 waiver with the reason.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from math import prod
 
 from policies.capacity import is_spot_pool
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, parameter
 from policies.unknowns import PropertyBlock
 
 WAIVER = "trainyard.dev/spot-waiver"
@@ -129,11 +127,8 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("AWS Config AUTOSCALING_MULTIPLE_INSTANCE_TYPES", "AWS Well-Architected COST07-BP05"),
     parameters={
-        "minimum_markets": {
-            "type": "integer",
-            "minimum": 1,
-            "default": 2,
-            "description": "Pairs of machine type and zone that a spot pool must be able to buy in.",
-        }
+        "minimum_markets": parameter(
+            "integer", 2, "Pairs of machine type and zone that a spot pool must be able to buy in.", minimum=1
+        )
     },
 )

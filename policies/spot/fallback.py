@@ -2,8 +2,6 @@
 accelerators has a queue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from policies.capacity import is_accelerated

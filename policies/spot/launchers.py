@@ -2,13 +2,11 @@
 run on spot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from policies.capacity import selects_spot
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, texts
 from policies.unknowns import PropertyBlock, Value
 from policies.workloads import namespaced_name, placements
 
@@ -63,11 +61,12 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("NIST SP 800-53 CP-10",),
     parameters={
-        "stores": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": ["*etcd*", "*rendezvous*", "*rdzv*", "*tcpstore*"],
-            "description": "Patterns of names of workloads that run a job's rendezvous.",
-        }
+        "stores": texts(
+            "Patterns of names of workloads that run a job's rendezvous.",
+            "*etcd*",
+            "*rendezvous*",
+            "*rdzv*",
+            "*tcpstore*",
+        )
     },
 )

@@ -1,12 +1,10 @@
 """Policy: each Kueue resource group with a spot flavor also has a flavor that is not spot."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from policies.policy import Policy, Resource, Violation
+from policies.policy import Policy, Resource, Violation, texts
 
 NEGATED = re.compile(r"(non|no|not)-?spot")
 
@@ -33,11 +31,13 @@ POLICY = Policy(
     evaluate=evaluate,
     frameworks=("AWS Well-Architected REL11-BP04", "NIST SP 800-53 CP-10"),
     parameters={
-        "spot_flavors": {
-            "type": "array",
-            "items": {"type": "string"},
-            "default": ["spot", "spot-*", "*-spot", "*-spot-*", "preemptible*"],
-            "description": "Patterns of the names of flavors that are spot.",
-        }
+        "spot_flavors": texts(
+            "Patterns of the names of flavors that are spot.",
+            "spot",
+            "spot-*",
+            "*-spot",
+            "*-spot-*",
+            "preemptible*",
+        )
     },
 )

@@ -3,8 +3,6 @@
 Types that moto lacks are checked by botocore's models only, and recorded as such.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -24,7 +22,16 @@ from rehearsal.aws import models, principals
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.lifecycles import NOT_FOUND, filled, kind, life, service
 from rehearsal.aws.requests import SELF, Request, requests, tagged, tagging
-from rehearsal.cloud import CreatedResource, Properties, Refusal, RefusedError, RequestedResource, at, changed
+from rehearsal.cloud import (
+    Cloud,
+    CreatedResource,
+    Properties,
+    Refusal,
+    RefusedError,
+    RequestedResource,
+    at,
+    changed,
+)
 from rehearsal.wire import has_unknown
 
 ACCOUNT = "123456789012"
@@ -34,11 +41,12 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nrehearsal\n-----END CERTIFICATE-----
 """CA certificate in PEM, as EKS returns it; moto returns another text."""
 
 
-class MotoAccount:
+class MotoAccount(Cloud):
     """A moto account with one region; a context manager, since moto is active only inside `with`."""
 
     def __init__(self, region: str, existing: Existing | None = None) -> None:
         """`existing`: resources of the account before the stack is created."""
+        super().__init__()
         self.region = region
         self._existing = existing or Existing()
         self.lacks: set[str] = set()
@@ -47,7 +55,7 @@ class MotoAccount:
         self._warming = threading.Thread(target=self._warm_up)
         self._moto = mock_aws(config={"iam": {"load_aws_managed_policies": True}})
 
-    def __enter__(self) -> MotoAccount:
+    def __enter__(self) -> "MotoAccount":
         self._moto.start()
         models.motos_ids.update(self._existing.put(self.region))
         self._warming.start()
@@ -82,12 +90,6 @@ class MotoAccount:
 
     def example_outputs(self, token: str) -> Properties:
         return {"vpcConfig": {"clusterSecurityGroupId": ""}} if kind(token) == "Cluster" else {}
-
-    def planned_outputs(self, _resource: RequestedResource) -> Properties:
-        return {}
-
-    def answer(self, _token: str, arguments: Properties) -> Properties:
-        return arguments
 
     def unproven(self, _package: str) -> Mapping[str, Sequence[str]]:
         if not self.lacks:

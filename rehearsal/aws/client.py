@@ -4,8 +4,6 @@ moto lacks is reported as not found.
 Placement groups, which moto lacks, are looked up among the fake's resources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +47,7 @@ class Client:
         """Whether an answer may come in parts."""
         return bool(self._client.can_paginate(operation))
 
-    def get_paginator(self, operation: str) -> _Paginator:
+    def get_paginator(self, operation: str) -> "_Paginator":
         """Return what reads an answer part by part."""
         return _Paginator(self._client.get_paginator(operation), operation)
 
@@ -82,7 +80,7 @@ class _Paginator:
         self._paginator = paginator
         self._operation = operation
 
-    def paginate(self, **parameters: Any) -> _Pages:
+    def paginate(self, **parameters: Any) -> "_Pages":
         return _Pages(self._paginator.paginate(**parameters), self._operation)
 
 

@@ -5,8 +5,6 @@ moto generates new IDs. Clients replace the stack file's IDs by moto's in reques
 file's in answers (`models.motos_ids`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network

@@ -2,8 +2,6 @@
 resizes node groups in it, and returns which networks reach the EKS endpoint.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -2,8 +2,6 @@
 update and delete it), and fills in the templates in it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -24,10 +22,6 @@ _SERVICES = {
 _PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 
 
-def _lifecycles() -> Mapping[str, Any]:
-    return table("rehearsal.aws", "lifecycles")
-
-
 def kind(token: str) -> str:
     """Return the last part of a type: `Vpc`."""
     return token.rpartition(":")[2]
@@ -35,7 +29,7 @@ def kind(token: str) -> str:
 
 def life(token: str) -> Mapping[str, Any]:
     """Return a type's entry. Raises KeyError for a type without one."""
-    found: Mapping[str, Any] = _lifecycles()[kind(token)]
+    found: Mapping[str, Any] = table("rehearsal.aws", "lifecycles")[kind(token)]
     return found
 
 

@@ -26,12 +26,6 @@ SHOWN = 12
 """Maximum number of allowed values that a message lists in full."""
 motos_ids: dict[str, str] = {}
 """AWS ID in the stack → ID that moto generated; callers use only the first."""
-
-
-asks_a_server = False
-"""Whether moto runs as the server in `AWS_ENDPOINT_URL` instead of in this process."""
-
-
 _making = threading.Lock()
 """Lock for making clients: a boto3 session is not thread-safe for that."""
 
@@ -53,7 +47,7 @@ def client(service: str, region: str) -> Any:
     addresses, and a request to any other address would leave the host.
     """
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}  # moto's own convention
-    unknown: Any = {"ignore_configured_endpoint_urls": not asks_a_server}  # the stubs lack this option
+    unknown: Any = {"ignore_configured_endpoint_urls": True}  # the stubs lack this option
     config = Config(retries={"total_max_attempts": 1}, **unknown)
     if service == "iam" and region.startswith("us-gov-"):
         # moto cannot derive the partition from AWS's own address, iam.us-gov.amazonaws.com.

@@ -2,8 +2,6 @@
 policy.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

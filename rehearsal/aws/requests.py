@@ -88,6 +88,18 @@ def _tags(tags: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
+def _renamed(
+    service: str, operation: str, identity: str = "", *, called: str = "", **parameters: str
+) -> Callable[[str, Inputs], list[Request]]:
+    """Take each parameter from an input of another name, and that which is `called` from the resource's."""
+
+    def made(name: str, inputs: Inputs) -> list[Request]:
+        found = {key: inputs[given] for key, given in parameters.items()}
+        return [Request(service, operation, {called: name, **found} if called else found, identity)]
+
+    return made
+
+
 def _ec2(operation: str, identity: str, *keys: str) -> Callable[[str, Inputs], list[Request]]:
     return lambda _name, inputs: [Request("ec2", operation, pascal(_only(inputs, *keys)), identity)]
 
@@ -188,25 +200,11 @@ def _launch_template(name: str, inputs: Inputs) -> list[Request]:
     return [Request("ec2", "create_launch_template", parameters, "LaunchTemplate.LaunchTemplateId")]
 
 
-def _placement_group(name: str, inputs: Inputs) -> list[Request]:
-    return [Request("ec2", "create_placement_group", {"GroupName": name, "Strategy": inputs["strategy"]})]
-
-
 def _role(name: str, inputs: Inputs) -> list[Request]:
     parameters = {"RoleName": name, "AssumeRolePolicyDocument": inputs["assumeRolePolicy"]}
     if boundary := inputs.get("permissionsBoundary"):
         parameters["PermissionsBoundary"] = boundary
     return [Request("iam", "create_role", parameters, "Role.Arn")]
-
-
-def _attachment(_name: str, inputs: Inputs) -> list[Request]:
-    parameters = {"RoleName": inputs["role"], "PolicyArn": inputs["policyArn"]}
-    return [Request("iam", "attach_role_policy", parameters)]
-
-
-def _role_policy(name: str, inputs: Inputs) -> list[Request]:
-    parameters = {"RoleName": inputs["role"], "PolicyName": name, "PolicyDocument": inputs["policy"]}
-    return [Request("iam", "put_role_policy", parameters)]
 
 
 def _key(_name: str, inputs: Inputs) -> list[Request]:
@@ -215,11 +213,6 @@ def _key(_name: str, inputs: Inputs) -> list[Request]:
         Request("kms", "create_key", parameters, "KeyMetadata.Arn"),
         Request("kms", "enable_key_rotation", {"KeyId": SELF}),
     ]
-
-
-def _alias(_name: str, inputs: Inputs) -> list[Request]:
-    parameters = {"AliasName": inputs["name"], "TargetKeyId": inputs["targetKeyId"]}
-    return [Request("kms", "create_alias", parameters)]
 
 
 def _log_group(_name: str, inputs: Inputs) -> list[Request]:
@@ -362,16 +355,6 @@ def _efs(name: str, inputs: Inputs) -> list[Request]:
     return [Request("efs", "create_file_system", parameters, "FileSystemId")]
 
 
-def _mount_target(_name: str, inputs: Inputs) -> list[Request]:
-    parameters = pascal(_only(inputs, "fileSystemId", "subnetId", "securityGroups"))
-    return [Request("efs", "create_mount_target", parameters, "MountTargetId")]
-
-
-def _vault(_name: str, inputs: Inputs) -> list[Request]:
-    parameters = {"BackupVaultName": inputs["name"], "EncryptionKeyArn": inputs["kmsKeyArn"]}
-    return [Request("backup", "create_backup_vault", parameters)]
-
-
 def _backup_plan(_name: str, inputs: Inputs) -> list[Request]:
     rules = [
         {
@@ -404,11 +387,6 @@ def _queue_policy(_name: str, inputs: Inputs) -> list[Request]:
     return [Request("sqs", "set_queue_attributes", parameters)]
 
 
-def _rule(_name: str, inputs: Inputs) -> list[Request]:
-    parameters = {"Name": inputs["name"], "EventPattern": inputs["eventPattern"]}
-    return [Request("events", "put_rule", parameters)]
-
-
 def _target(name: str, inputs: Inputs) -> list[Request]:
     parameters = {"Rule": inputs["rule"], "Targets": [{"Id": name, "Arn": inputs["arn"]}]}
     return [Request("events", "put_targets", parameters)]
@@ -431,7 +409,7 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
         "associate_access_policy", "clusterName", "principalArn", "policyArn", "accessScope"
     ),
     "Addon": _addon,
-    "Alias": _alias,
+    "Alias": _renamed("kms", "create_alias", AliasName="name", TargetKeyId="targetKeyId"),
     "Bucket": _bucket,
     "BucketLifecycleConfiguration": _bucket_part(
         "put_bucket_lifecycle_configuration", "LifecycleConfiguration", _lifecycle
@@ -454,7 +432,7 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "DataRepositoryAssociation": _link,
     "DefaultSecurityGroup": _default_group,
     "Eip": _ec2("allocate_address", "AllocationId", "domain"),
-    "EventRule": _rule,
+    "EventRule": _renamed("events", "put_rule", Name="name", EventPattern="eventPattern"),
     "EventTarget": _target,
     "FileSystem": _efs,
     "FlowLog": _flow_log,
@@ -464,10 +442,15 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "LogGroup": _log_group,
     "LogMetricFilter": _log_metric_filter,
     "LustreFileSystem": _lustre,
-    "MountTarget": _mount_target,
+    "MountTarget": _renamed(
+        *("efs", "create_mount_target", "MountTargetId"),
+        FileSystemId="fileSystemId",
+        SubnetId="subnetId",
+        SecurityGroups="securityGroups",
+    ),
     "NatGateway": _ec2("create_nat_gateway", "NatGateway.NatGatewayId", "subnetId", "allocationId"),
     "NodeGroup": _node_group,
-    "PlacementGroup": _placement_group,
+    "PlacementGroup": _renamed("ec2", "create_placement_group", called="GroupName", Strategy="strategy"),
     "Plan": _backup_plan,
     "PodIdentityAssociation": _eks(
         "create_pod_identity_association", "clusterName", "namespace", "serviceAccount", "roleArn"
@@ -475,8 +458,10 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "Queue": _queue,
     "QueuePolicy": _queue_policy,
     "Role": _role,
-    "RolePolicy": _role_policy,
-    "RolePolicyAttachment": _attachment,
+    "RolePolicy": _renamed(
+        "iam", "put_role_policy", called="PolicyName", RoleName="role", PolicyDocument="policy"
+    ),
+    "RolePolicyAttachment": _renamed("iam", "attach_role_policy", RoleName="role", PolicyArn="policyArn"),
     "Route": _ec2("create_route", "", "routeTableId", "destinationCidrBlock", "gatewayId", "natGatewayId"),
     "RouteTable": _ec2("create_route_table", "RouteTable.RouteTableId", "vpcId"),
     "RouteTableAssociation": _ec2("associate_route_table", "AssociationId", "routeTableId", "subnetId"),
@@ -486,7 +471,7 @@ _MAKERS: Mapping[str, Callable[[str, Inputs], list[Request]]] = {
     "Selection": _backup_selection,
     "Subnet": _ec2("create_subnet", "Subnet.SubnetId", "vpcId", "availabilityZone", "cidrBlock"),
     "Tag": _scaling_group_tag,
-    "Vault": _vault,
+    "Vault": _renamed("backup", "create_backup_vault", BackupVaultName="name", EncryptionKeyArn="kmsKeyArn"),
     "Vpc": _vpc,
     "VpcEndpoint": _ec2("create_vpc_endpoint", "VpcEndpoint.VpcEndpointId", *_ENDPOINT),
 }

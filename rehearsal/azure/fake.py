@@ -2,8 +2,6 @@
 and the networks from which a declared AKS cluster lets its API server be reached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

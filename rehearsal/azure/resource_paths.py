@@ -2,8 +2,6 @@
 `resource_paths.yaml` and a resource's inputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

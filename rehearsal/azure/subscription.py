@@ -2,8 +2,6 @@
 `trainyard stack import`.
 """
 
-from __future__ import annotations
-
 import base64
 import uuid
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 as Kubernetes objects, and returns which networks reach the API server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -5,8 +5,6 @@ provider names differently. Properties that the API does not have are not checke
 types.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

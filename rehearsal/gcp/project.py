@@ -2,8 +2,6 @@
 requests of `trainyard stack import`.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

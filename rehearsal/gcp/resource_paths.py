@@ -1,7 +1,5 @@
 """Fills in Google Cloud resource IDs and URLs from the templates of `resource_paths.yaml`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The local target's fake for rehearsals (`FAKE`): gives outputs of an embedded cluster and starts none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

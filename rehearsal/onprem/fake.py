@@ -3,8 +3,6 @@
 To change the stack, it moves the last leaf switch to another spine, or grows a pool if there are no leaves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

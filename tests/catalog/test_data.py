@@ -151,7 +151,7 @@ def test_fabrics_of_the_same_network_but_another_count_are_separate_classes() ->
         name: catalog.fabric(name).resources["vpc.amazonaws.com/efa"] for name in ("efav2", "efav3", "efav4")
     }
     assert counts == {"efav2": 32, "efav3": 16, "efav4": 8}
-    assert all("FI_PROVIDER" in catalog.fabric(name).unset for name in counts)
+    assert all("FI_PROVIDER!=efa" in catalog.fabric(name).refused for name in counts)
 
 
 def test_a_fabric_requests_one_interface_per_nic_if_pods_see_the_nics() -> None:

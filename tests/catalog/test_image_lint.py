@@ -73,6 +73,20 @@ def test_links_in_a_loop_resolve_to_nothing() -> None:
     assert lacks(ImageContents(frozenset({"usr/bin/bash"}), {"bin": "usr/bin"}), "roce") == []
 
 
+@pytest.mark.parametrize(
+    ("file", "got"),
+    [
+        (f"{LIBRARIES}/libnccl.so.2.28.7", ""),
+        ("opt/env/nvidia_nccl_cu13-2.28.7.dist-info/METADATA", ""),
+        ("opt/env/nvidia_nccl_cu13-2.30.7.dist-info/METADATA", "NCCL 2.30.7"),
+        ("opt/env/torch/lib/libtorch.so", "no NCCL"),
+    ],
+)
+def test_nccl_is_the_version_that_the_nodes_plugin_is_qualified_for(file: str, got: str) -> None:
+    contents = ImageContents(frozenset({"bin/bash", file}))
+    assert [fault.got for fault in faults(contents, catalog.fabric("tcpxo"))] == ([got] if got else [])
+
+
 def test_efa_needs_more_than_infiniband_and_plain_tcp_needs_nothing() -> None:
     assert lacks(VERBS, "efav3") == [
         "libnccl-net-ofi.so",

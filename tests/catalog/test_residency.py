@@ -8,25 +8,13 @@ from hypothesis import strategies as st
 
 import catalog
 from catalog import Cloud, UnknownNameError
+from tests.tables import table
 
 REGIONS = [(cloud, row.name) for cloud in catalog.clouds() for row in catalog.regions(cloud)]
 EU_NAMES: dict[Cloud, str] = {"aws": "eu-*", "gcp": "europe-*", "coreweave": "EU-*"}
 
 
-@pytest.mark.parametrize(
-    ("cloud", "region", "country", "in_eu"),
-    [
-        ("aws", "eu-north-1", "SE", True),
-        ("aws", "eu-west-2", "GB", False),
-        ("aws", "eu-central-2", "CH", False),
-        ("gcp", "europe-west6", "CH", False),
-        ("gcp", "EU", None, True),
-        ("gcp", "ASIA", None, False),
-        ("azure", "westeurope", "NL", True),
-        ("coreweave", "EU-NORTH-02A", "NO", False),
-        ("coreweave", "EU-SOUTH-03B", "ES", True),
-    ],
-)
+@pytest.mark.parametrize(("cloud", "region", "country", "in_eu"), table(__file__, "places"))
 def test_a_region_is_in_a_country_and_a_union_whatever_its_name(
     cloud: Cloud, region: str, country: str | None, in_eu: bool
 ) -> None:

@@ -10,7 +10,8 @@ import yaml
 
 from engine.paths import Paths
 from engine.progress import for_stream
-from local.cluster import ClusterConfig, EmbeddedCluster
+from local.cluster.cluster import EmbeddedCluster
+from local.cluster.config import ClusterConfig
 from local.toolchain import Toolchain, load_versions
 from tests.e2e.kills import OPERATORS, ORPHAN, kill_up
 from tests.e2e.leftovers import exclusive

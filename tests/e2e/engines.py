@@ -88,6 +88,14 @@ class ProjectEngine:
         return self.pulumi("preview", "-s", "dev", "--suppress-progress", *options)
 
 
+def installed(state: Path, *parts: str) -> dict[str, str]:
+    """The toolchain's variables with a separate state and these parts installed (default: the package's)."""
+    paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(state)})
+    toolchain = Toolchain(paths, load_versions(), for_stream())
+    toolchain.ensure(*parts or PACKAGE_PARTS)
+    return toolchain.environment()
+
+
 @contextmanager
 def engine_for(
     project: Path, folder: Path, *, own: bool = False, shared: bool = False
@@ -96,10 +104,7 @@ def engine_for(
 
     `own`: with a fake of our provider too. `shared`: for existing clusters, if the stack file declares none.
     """
-    paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(folder / "state")})
-    toolchain = Toolchain(paths, load_versions(), for_stream())
-    toolchain.ensure(*PACKAGE_PARTS)
-    variables = {**plain_environment(folder), **toolchain.environment(), **CREDENTIALS}
+    variables = {**plain_environment(folder), **installed(folder / "state"), **CREDENTIALS}
     with ExitStack() as opened:
         clouds: dict[str, Any] = with_common({}) if shared else {}
         if not shared and (file := project / "stacks/Pulumi.dev.yaml").exists():

@@ -12,7 +12,9 @@ from filelock import FileLock
 
 from engine.paths import Paths
 from engine.progress import Progress
-from local.cluster import ClusterConfig, EmbeddedCluster, cgroups
+from local.cluster import cgroups
+from local.cluster.cluster import EmbeddedCluster
+from local.cluster.config import ClusterConfig
 from local.cluster.layout import Layout
 from local.cluster.network import EmbeddedNetwork, run_folders
 from local.cluster.processes import end

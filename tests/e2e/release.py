@@ -26,14 +26,14 @@ STACK_FILE = STATE.with_name(f"Pulumi.{STACK}.yaml")
 PROJECT = "trainyard"
 
 
-def own_program(folder: Path) -> Path:
-    """Write a project of our program with the release's stack file."""
+def own_program(folder: Path, stack_file: str = "") -> Path:
+    """Write a project of our program with this stack file's text, or the release's."""
     project = {**yaml.safe_load((ROOT / "Pulumi.yaml").read_text()), "name": PROJECT}
     project["main"] = str(ROOT / "infra")
     project["runtime"]["options"]["virtualenv"] = str(ROOT / ".venv")
     (folder / "stacks").mkdir(parents=True)
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
-    (folder / "stacks/Pulumi.dev.yaml").write_text(STACK_FILE.read_text())
+    (folder / "stacks/Pulumi.dev.yaml").write_text(stack_file or STACK_FILE.read_text())
     return folder
 
 

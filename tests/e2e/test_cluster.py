@@ -21,8 +21,11 @@ from engine.paths import Paths
 from engine.progress import for_stream
 from infra.clients.kubernetes import ApiServer, Object
 from infra.errors import HostError, TrainyardError
-from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, Taint, cgroups, read_events, volumes
+from local.cluster import cgroups, volumes
+from local.cluster.cluster import EmbeddedCluster
 from local.cluster.commands import program, run
+from local.cluster.config import ClusterConfig, NodeConfig, Taint
+from local.cluster.events import read_events
 from local.cluster.images import read_archive
 from local.cluster.network import CONTROL
 from local.cluster.objects import node_path
@@ -327,14 +330,16 @@ def test_nodes_are_added_and_removed_in_place(cluster: EmbeddedCluster, api: Api
     changed = SPOTS[0].model_copy(update={"gpus": 4, "labels": {"trainyard.dev/pool": "other"}})
     new = old.model_copy(update={"nodes": (SYSTEM, changed, node("spot-9"))})
     before = machines(cluster)
-    cluster.update(old, new)
+    cluster.config = new
+    cluster.up()
     found = {item["metadata"]["name"]: item for item in api.items("/api/v1/nodes")}
     assert set(found) == {"system-0", "spot-0", "spot-9"}
     assert found["spot-0"]["metadata"]["labels"]["trainyard.dev/pool"] == "other"
     assert found["spot-0"]["status"]["capacity"]["nvidia.com/gpu"] == "4"
     retained = {line: start for line, start in before.items() if "spot-1" not in line}
     assert retained.items() <= machines(cluster).items()
-    cluster.update(new, old)
+    cluster.config = old
+    cluster.up()
     wait_until_up(cluster)
 
 

@@ -103,7 +103,7 @@ def with_existing(platform: LocalStack, theirs: dict[str, Any]) -> LocalStack:
     with_their_kueue(document["config"]["trainyard:stack"])
     platform.file.write_text(yaml.safe_dump(document))
     output = platform.trainyard("up").text
-    assert "operators.kueue: existing: its" in output and "stay in the cluster" in output
+    assert "operators.kueue: existing: " in output and "stay in the cluster" in output
     assert identities(platform, *KUEUES) == before
     return platform
 

@@ -12,19 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.paths import REPOSITORY, Paths
-from engine.progress import for_stream
+from engine.paths import REPOSITORY
 from infra.common import names
 from infra.stackfile.source import STACK_KEY
-from local.toolchain import Toolchain, load_versions
+from tests.e2e.engines import PLUGIN, installed
+from tests.e2e.release import own_program
 from tests.trainyard.commands.wrong_arguments import WRONG, with_wrong
 from trainyard.component.schema import PATH
-from trainyard.stack.parts import PACKAGE_PARTS
 
 pytestmark = pytest.mark.engine
 
 PAGE = REPOSITORY / "docs/package.md"
-PLUGIN = {"providers": [{"name": "trainyard", "path": str(REPOSITORY / ".trainyard/bin")}]}
 TYPE = "trainyard:index:Cluster"
 PYTHON = """
 import json, pulumi
@@ -37,25 +35,7 @@ stacks = json.load(open("stacks.json"))
 made = [Cluster(name, stack) for name, stack in stacks.items()]
 pulumi.export("queues", made[0].queues)
 """
-TYPESCRIPT = """
-import * as automation from "@pulumi/pulumi/automation";
-import * as trainyard from "./sdk";
-
-const stack = JSON.parse(process.argv[2]) as trainyard.types.input.StackArgs;
-
-async function main() {
-    const program = async () => ({ queues: new trainyard.Cluster("research", { stack }).queues });
-    const made = await automation.LocalWorkspace.createOrSelectStack({
-        stackName: "dev", projectName: "typescript", program,
-    });
-    try {
-        process.stdout.write(JSON.stringify((await made.preview()).changeSummary));
-    } catch (error) {
-        process.stdout.write(String(error));
-    }
-}
-void main();
-"""
+TYPESCRIPT = Path(__file__).with_name("program.ts").read_text()
 NPM = (f"@pulumi/pulumi@{version('pulumi')}", "typescript@5")
 TSC = (
     "--strict",
@@ -72,10 +52,8 @@ TSC = (
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The engine's variables, with a separate state and the host for YAML."""
-    paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(tmp_path_factory.mktemp("state"))})
-    toolchain = Toolchain(paths, load_versions(), for_stream())
-    toolchain.ensure(*PACKAGE_PARTS)
-    return {**os.environ, **toolchain.environment(), "TRAINYARD_STATE": str(paths.state)}
+    state = tmp_path_factory.mktemp("state")
+    return {**os.environ, **installed(state), "TRAINYARD_STATE": str(state)}
 
 
 def shipped(name: str = "local") -> Any:
@@ -149,20 +127,9 @@ def project(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 def program(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     """The resources that our program declares."""
     folder = tmp_path_factory.mktemp("program")
-    own_program(folder)
+    own_program(folder, yaml.safe_dump({"config": {STACK_KEY: shipped()}}))
     pulumi(folder, environment, "stack", "init", "dev")
     return parts(preview(folder, environment))
-
-
-def own_program(folder: Path) -> None:
-    """Our program, on a separate stack."""
-    project = yaml.safe_load((REPOSITORY / "Pulumi.yaml").read_text())
-    project["main"] = str(REPOSITORY / "infra")
-    project["runtime"]["options"]["virtualenv"] = str(REPOSITORY / ".venv")
-    (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
-    (folder / "stacks").mkdir()
-    file = {"config": {STACK_KEY: shipped()}}
-    (folder / "stacks/Pulumi.dev.yaml").write_text(yaml.safe_dump(file))
 
 
 def test_a_component_is_what_our_program_declares(

@@ -19,6 +19,7 @@ import flask
 import pytest
 from moto.iam.access_control import IAMPolicyStatement, PermissionResult
 from moto.s3.models import FakeBucket
+from moto.server import ThreadedMotoServer
 
 from infra.common.artifacts import ROOT
 from infra.common.target_registry import target_of
@@ -31,17 +32,19 @@ from tests.e2e.guide import FencedBlock, Transcript, blocks, paste
 from tests.e2e.rehearsed import install_plugin
 from tests.e2e.test_templates import new_project
 from tests.infra.plan import stack_file
-from tests.infra.targets.aws.plugin import moto_server
+from tests.processes import capture
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(3000)]
 
 GUIDES = {kind: ROOT / "docs" / f"{kind}.md" for kind in ("aws", "azure", "coreweave", "gcp", "onprem")}
+AT_EVERY_CHANGE = {"aws", "onprem"}
+"""Guides that each change runs, of a cloud and of a cluster of others; `make soak` runs all."""
 TEMPLATES = {
     page.parent.name: page for page in sorted((ROOT / "templates").glob("*/README.md")) if blocks(page)
 }
 IN_THE_SOAK = set(TEMPLATES) - {"local"}
 """Templates whose README `make soak` executes, since its blocks are the same as the others'."""
-PAGES = [ROOT / "README.md", *GUIDES.values(), *TEMPLATES.values()]
+PAGES = [ROOT / "README.md", ROOT / "docs/commands.md", *GUIDES.values(), *TEMPLATES.values()]
 EXECUTED = {page.relative_to(ROOT) for page in (*GUIDES.values(), *TEMPLATES.values())}
 """Pages whose blocks the tests below paste; blocks of other pages have a reason why not."""
 LEFT_OUT = {
@@ -96,6 +99,15 @@ def test_every_block_is_executed_or_has_a_reason_why_not() -> None:
 def test_a_readme_that_the_soak_executes_has_the_blocks_of_the_others(template: str) -> None:
     texts = [[block.text for block in blocks(TEMPLATES[name])] for name in (template, "local")]
     assert texts[0] == texts[1]
+
+
+def test_the_site_has_no_broken_link(tmp_path: Path) -> None:
+    """`strict` of mkdocs.yml: pages, files and anchors exist, and each page is in the navigation."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    made = capture(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT / ".trainyard/docs")})
+    assert made.returncode == 0, made.stderr
+    outside = r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//'
+    assert [page.name for page in tmp_path.rglob("*.html") if re.search(outside, page.read_text())] == []
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +219,18 @@ def expect_a_whole_lifecycle(shown: Transcript, guide: list[FencedBlock]) -> Non
     assert "deleted" in list(texts.values())[-1] or "delete" in whole
 
 
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """Serve moto on loopback; yields its address."""
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
 @pytest.fixture(autouse=True)
 def moto_as_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make moto accept the requests to the state's bucket that AWS accepts.
@@ -233,7 +257,10 @@ def moto_as_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeBucket, "has_default_lock", property(wants_checksum))
 
 
-@pytest.mark.parametrize("kind", GUIDES)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind in AT_EVERY_CHANGE else [pytest.mark.soak]) for kind in GUIDES],
+)
 def test_the_guide_works_as_printed_and_its_cloud_refuses(
     kind: str, clone: Path, home: Path, reader: dict[str, str], tmp_path: Path
 ) -> None:

@@ -33,7 +33,6 @@ CONTAINER: Declaration = {
     "containers": [{"env": [], "resources": {}, "volumeMounts": [], "securityContext": {"capabilities": {}}}],
     "volumes": [],
 }
-HELLO = ["mpirun", "-n", "2", "python3", "-m", "trainyard_train.launchers.mpi_hello"]
 
 
 def test_a_job_trains_on_the_preferred_flavor_to_its_last_step(
@@ -223,7 +222,7 @@ def test_a_job_that_would_fall_back_to_tcp_fails_within_a_minute(on_fabric: Loca
     assert EX_NO_FABRIC in {state["terminated"]["exitCode"] for state in ended}
     described = on_fabric.kubectl("describe", *selected)
     assert "FailedPostStartHook" in described
-    assert "ranks would train over TCP" in described
+    assert "ranks would leave the fabric" in described
 
 
 def test_a_job_that_requests_tcp_is_not_changed(on_fabric: LocalStack) -> None:
@@ -236,12 +235,12 @@ def test_the_command_line_reports_why_a_job_was_ended(on_fabric: LocalStack) -> 
     _, *output = re.split(r"(?m)^(?=[a-z-]+: )", on_fabric.trainyard("status").out)
     reasons = {each.partition(":")[0]: each for each in output}
     for name in ("sockets-torch", "sockets-mpi"):
-        assert f"ranks would train over TCP, on a pool with the fabric {FABRIC}:" in reasons[name]
-        assert "/dev/infiniband/uverbs*: missing; the node provides none to this pod" in reasons[name]
+        assert f"ranks would leave the fabric {FABRIC} of their pool" in reasons[name]
+        assert "/dev/infiniband/uverbs*: missing; the node provides 0 of" in reasons[name]
         assert "NCCL_NET=Socket" in reasons[name]
     assert "their image has no /bin/sh" in reasons["no-shell"]
     log = on_fabric.trainyard("logs", "sockets-torch", "--node", "0").out
-    assert log.count("ranks would train over TCP") == 1
+    assert log.count("ranks would leave the fabric") == 1
 
 
 def test_fsdp_exits_on_a_notice_and_ends_with_a_laptops_weights(stack: LocalStack, tmp_path: Path) -> None:
@@ -277,7 +276,7 @@ def test_an_mpi_job_whose_worker_and_launcher_are_preempted_loses_no_step(
                 f"a step of attempt {attempt}",
             )
             node = node_of_role(stack, "mpi", role)
-            stack.trainyard("local", "preempt", node, "--notice", "5")
+            stack.trainyard("local", "preempt", node, "--notice", "15")
             stack.trainyard("local", "preempt", node, "--return")
         submitted.end(0)
     assert len(run.nodes) == 3
@@ -328,10 +327,12 @@ def test_a_returned_node_is_used_by_the_next_job(stack: LocalStack) -> None:
 
 
 def test_mpi_ranks_on_two_nodes_greet_each_other_in_a_train_job_and_in_an_mpi_job(stack: LocalStack) -> None:
-    ours = manifests.train_job("hello", runtime="mpi-tcp", nodes=2, command=HELLO)
-    theirs = manifests.mpi_job("hello-mpi", stack.training_image, nodes=2, command=HELLO)
+    program = "from mpi4py.MPI import COMM_WORLD as all; print('sum:', all.allreduce(all.rank + 1))"
+    hello = ["mpirun", "-n", "2", "python3", "-c", program]
+    ours = manifests.train_job("hello", runtime="mpi-tcp", nodes=2, command=hello)
+    theirs = manifests.mpi_job("hello-mpi", stack.training_image, nodes=2, command=hello)
     for body, condition in ((ours, "Complete"), (theirs, "Succeeded")):
-        assert logs_of_completed(stack, body, condition).count("sum of 1 to 2 is 3") == 2
+        assert logs_of_completed(stack, body, condition).count("sum: 3") == 2
 
 
 @pytest.fixture(scope="module")

@@ -15,23 +15,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from engine import plugins
-from engine.paths import REPOSITORY, Paths
-from engine.progress import for_stream
+from engine.paths import REPOSITORY
 from engine.recovery import MARKER
 from infra.stackfile.scalars import value_of
-from local.toolchain import Toolchain, load_versions
+from tests.e2e.engines import installed
 from tests.infra.stackfile.test_scalars import PASSED
 from tests.processes import TIMEOUT_SECONDS, wait_for
 
 pytestmark = pytest.mark.engine
 
-PROJECT = """
-name: tiny
-runtime:
-  name: python
-  options:
-    virtualenv: {virtualenv}
-"""
+RUNTIME = {"name": "python", "options": {"virtualenv": sys.prefix}}
 
 PROGRAM = """
 import os, time
@@ -60,15 +53,6 @@ pulumi.export("organization", pulumi.get_organization())
 pulumi.export("password", config.require_secret("password"))
 """
 
-POLICY_PROJECT = """
-name: naps
-version: 0.1.0
-runtime:
-  name: python
-  options:
-    virtualenv: {virtualenv}
-"""
-
 POLICIES = """
 from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
 
@@ -93,11 +77,11 @@ class PulumiProject:
         self.policies = folder / "policies"
         self.environment = os.environ | environment
         for place, name, project, code in (
-            (self.program, "Pulumi.yaml", PROJECT, PROGRAM),
-            (self.policies, "PulumiPolicy.yaml", POLICY_PROJECT, POLICIES),
+            (self.program, "Pulumi.yaml", {"name": "tiny"}, PROGRAM),
+            (self.policies, "PulumiPolicy.yaml", {"name": "naps", "version": "0.1.0"}, POLICIES),
         ):
             place.mkdir()
-            (place / name).write_text(project.format(virtualenv=sys.prefix))
+            (place / name).write_text(yaml.safe_dump(project | {"runtime": RUNTIME}))
             (place / "__main__.py").write_text(code)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -124,12 +108,8 @@ class PulumiProject:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    state = tmp_path_factory.mktemp("state")
-    paths = Paths.from_environment(os.environ | {"TRAINYARD_STATE": str(state)})
-    toolchain = Toolchain(paths, load_versions(), for_stream())
-    toolchain.ensure("binary/pulumi", "plugin/python-exec")
-    found = toolchain.environment()
-    plugins.install(Path(found["PULUMI_HOME"]), paths.bin)
+    found = installed(tmp_path_factory.mktemp("state"), "binary/pulumi", "plugin/python-exec")
+    plugins.install(Path(found["PULUMI_HOME"]), REPOSITORY / ".trainyard/bin")
     return found | {"PULUMI_IGNORE_AMBIENT_PLUGINS": "true"}
 
 
@@ -332,7 +312,8 @@ def test_about_and_install_work_as_with_the_official_host(project: PulumiProject
     about = json.loads(output)
     assert about["runtime"]["executable"] == f"{sys.prefix}/bin/python"
     assert "trainyard" in {each["name"] for each in about["dependencies"]}
-    (project.program / "Pulumi.yaml").write_text(PROJECT.format(virtualenv="fresh"))
+    file = project.program / "Pulumi.yaml"
+    file.write_text(file.read_text().replace(sys.prefix, "fresh"))
     code, output = project.run("install")
     assert code == 0, output
     assert (project.program / "fresh" / "bin" / "python").exists()

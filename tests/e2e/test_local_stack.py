@@ -45,22 +45,8 @@ def refused(name, ask):
     except store.exceptions.ClientError as error:
         print(name, error.response["Error"]["Code"])
 
-theirs = {"Bucket": bucket, "Key": "checkpoints/platform/step-1"}
-refused("read", lambda: store.get_object(**theirs))
-refused("head", lambda: store.head_object(**theirs))
-refused("write", lambda: store.put_object(**theirs, Body=b"x"))
-refused("copy", lambda: store.copy_object(**theirs, CopySource=own))
-refused("fetch", lambda: store.copy_object(**own, CopySource=theirs))
-refused("delete", lambda: store.delete_object(**theirs))
-refused("upload", lambda: store.create_multipart_upload(**theirs))
-refused("list", lambda: store.list_objects_v2(Bucket=bucket, Prefix="checkpoints/platform/"))
-refused("list all", lambda: store.list_objects_v2(Bucket=bucket))
-refused("neighbour", lambda: store.list_objects_v2(Bucket=bucket, Prefix="checkpoints/research-2/"))
-refused("root", lambda: store.put_object(Bucket=bucket, Key="step-1", Body=b"x"))
-refused("policy", lambda: store.put_bucket_policy(Bucket=bucket, Policy="{}"))
-refused("see policy", lambda: store.get_bucket_policy(Bucket=bucket))
+refused("read", lambda: store.get_object(Bucket=bucket, Key="checkpoints/platform/step-1"))
 refused("bucket", lambda: store.create_bucket(Bucket="another"))
-refused("drop", lambda: store.delete_bucket(Bucket=bucket))
 stranger = boto3.client("s3", aws_access_key_id="other", aws_secret_access_key="wrong")
 refused("stranger", stranger.list_buckets)
 """
@@ -89,7 +75,7 @@ def test_status_shows_every_node_and_that_there_is_no_job(stack: LocalStack) -> 
 
 def test_pulumi_and_kubectl_work_by_hand(stack: LocalStack) -> None:
     written = stack.file.read_bytes()
-    printed = run_by(__file__, REPOSITORY / "README.md").text
+    printed = run_by(__file__, REPOSITORY / "docs/commands.md").text
     preview = stack.by_hand(printed.replace("-s local", f"-s {NAME}"))
     assert stack.file.read_bytes() == written
     assert "unchanged" in preview.out
@@ -118,10 +104,8 @@ def test_a_teams_keys_open_its_own_folder_of_the_object_store_alone(stack: Local
     output = stack.kubectl("logs", "-n", NAMESPACE, "round-trip")
     answers = dict(line.rsplit(" ", 1) for line in output.splitlines())
     assert stack.get("pod", "-n", NAMESPACE, "round-trip")["status"]["phase"] == "Succeeded", output
-    assert answers.pop("head") == "403"  # without a body there is no code
-    assert answers.pop("stranger") == "InvalidAccessKeyId"
-    assert len(answers) == 14
-    assert set(answers.values()) == {"AccessDenied"}, output
+    denied = dict.fromkeys(("read", "bucket"), "AccessDenied")  # and more in `test_store_teams`
+    assert answers == {**denied, "stranger": "InvalidAccessKeyId"}, output
     folder = stack.data / "object-store" / "checkpoints" / "checkpoints"
     stored = folder / "research" / "trial" / "step-1"
     assert stored.stat().st_size == 1 << 20

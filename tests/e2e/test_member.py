@@ -385,13 +385,13 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(
 def test_boosted_trees_grow_on_two_nodes_of_a_package_that_comes_along(
     stack: LocalStack, member: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(REPOSITORY / "examples" / "boosted_trees.py", tmp_path)
+    shutil.copy(REPOSITORY / "examples" / "xgboost" / "train.py", tmp_path)
     package = list((REPOSITORY / ".trainyard" / "peers").glob("xgboost*"))
     assert package, "make peers brings XGBoost"
     for each in package:
         shutil.copytree(each, tmp_path / "vendor" / each.name)
     monkeypatch.chdir(tmp_path)
-    member("run", "--gpus", "2", "--nodes", "2", "--name", "trees", "--", "python", "boosted_trees.py")
+    member("run", "--gpus", "2", "--nodes", "2", "--name", "trees", "--", "python", "train.py")
     assert "20 rounds on 2 ranks" in member("logs", "trees", "--rank", "0")
     run = trainjob(stack, "trees")["trainyard.dev/run"]
     assert (stack.data / "checkpoints" / "research" / "trees" / run / "trees.json").stat().st_size > 10_000

@@ -1,21 +1,16 @@
 """The package from a git URL at a version, as a team with no clone uses it."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from engine.paths import Paths
-from engine.progress import for_stream
 from engine.provider.service import VERSION
 from infra.stackfile import load
-from local.toolchain import Toolchain, load_versions
-from tests.e2e.engines import engine_for
+from tests.e2e.engines import engine_for, installed
 from tests.e2e.git_server import Release, published, run
 from tests.e2e.rehearsed import plain_environment
-from trainyard.stack.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.engine, pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -86,11 +81,8 @@ def new(template: str, release: Release, own: dict[str, str], folder: Path, *ans
 
 def newcomer(folder: Path, release: Release) -> dict[str, str]:
     """An engine that has its hosts and Kubernetes' provider, and may install what else it needs."""
-    paths = Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(folder / "state")})
-    toolchain = Toolchain(paths, load_versions(), for_stream())
-    toolchain.ensure(*PACKAGE_PARTS)
     acquire = {"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "false"}
-    return {**plain_environment(folder), **toolchain.environment(), **release.trusted, **acquire}
+    return {**plain_environment(folder), **installed(folder / "state"), **release.trusted, **acquire}
 
 
 def sdks(packages: Path) -> set[str]:

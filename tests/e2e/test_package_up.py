@@ -11,22 +11,19 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.paths import Paths
 from engine.progress import for_stream
 from engine.provider.service import VERSION
 from infra.common.artifacts import ROOT
 from infra.stackfile.source import STACK_KEY
 from local.cluster.network import run_folders
-from local.toolchain import Toolchain, load_versions
 from rehearsal.leaks import leaks_in
-from tests.e2e.engines import PLUGIN
+from tests.e2e.engines import PLUGIN, installed
 from tests.e2e.git_server import PRINTED, published
 from tests.e2e.guide import blocks, paste
 from tests.e2e.leftovers import exclusive, remove
 from tests.e2e.machine import Traces
 from tests.e2e.rehearsed import plain_environment
 from tests.processes import capture
-from trainyard.stack.parts import PACKAGE_PARTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
 
@@ -47,10 +44,7 @@ NETWORKS = {"near": {"node_cidr": "10.239.0.0/24"}, "beside": {"node_cidr": "10.
 def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Variables with a new home, a separate state, this host's caches and the installed programs."""
     state = tmp_path / "state"
-    toolchain = Toolchain(
-        Paths.from_environment({**os.environ, "TRAINYARD_STATE": str(state)}), load_versions(), for_stream()
-    )
-    toolchain.ensure(*PACKAGE_PARTS)
+    installed(state)
     for folder in ("home", "backend"):
         (tmp_path / folder).mkdir()
     cache = os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache/trainyard"))

@@ -9,9 +9,10 @@ import yaml
 
 from infra.stackfile import Stack, load
 from rehearsal.fake import refusals_of
-from tests.e2e.rehearsed import rehearse
+from tests.e2e.rehearsed import install_plugin, rehearse
 from tests.infra.golden import CASES, VARIANTS, subject
 from tests.infra.plan import stack_file
+from tests.mac.host import environment, trainyard
 
 pytestmark = pytest.mark.engine
 
@@ -59,42 +60,11 @@ def test_the_aws_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> 
     assert "trainyard:aws:NodeGroupSize training-spot-p5en-48xlarge-us-east-2b" in report["order"]
     assert report["resources"]["aws"] > 100
     assert "aws:eks/nodeGroup:NodeGroup training-on-demand-us-east-2b" in report["order"]
-    chain = report["criticalPath"]
-    made = [step.partition(":")[0] for step in chain]
-    assert made.index("eks/cluster") < made.index("eks/nodeGroup")
-    assert chain[-1].startswith("kueue.x-k8s.io/v1beta2:LocalQueue")
+    made = [step.partition("/")[2].partition(":")[0] for step in report["order"]]
+    assert made.index("vpc") < made.index("cluster") < made.index("nodeGroup")
     assert "aws:s3/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
     assert report["price"]["usdPerHour"] > 0
     assert any("aws:eks/addon:Addon" in each for each in report["notProven"])
-
-
-@pytest.mark.soak
-def test_the_gcp_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
-    expected, survived = ["service-agent", "left-in-network"], ["no-cards", "not-on-demand", "spot-empty"]
-    refused = refusing(*expected, *survived)
-    report = rehearse(tmp_path, "gcp", *refused)
-    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert ([each["name"] for each in report["refused"]], report["survived"]) == (expected, survived)
-    assert "trainyard:gcp:NodePoolSize training-spot" in report["order"]
-    assert "gcp:container/nodePool:NodePool training-reserved" in report["order"]
-    (change,) = (phase["pools"] for phase in report["phases"] if phase["name"] == "update")
-    assert change == ["pool preprocessing: nodes 6 → 12, in place"]
-    assert "gcp:storage/bucket:Bucket training-bucket" in report["keptAfterDestroy"]
-
-
-@pytest.mark.soak
-def test_the_azure_stack_passes_its_lifecycle_without_any_spot(tmp_path: Path) -> None:
-    expected, survived = ["feature-off", "left-in-subnet"], ["new-identity", "no-cards", "spot-empty"]
-    refused = refusing(*expected, *survived)
-    report = rehearse(tmp_path, "azure", *refused)
-    assert [phase["name"] for phase in report["phases"]] == AFTER_REFUSALS
-    assert ([each["name"] for each in report["refused"]], report["survived"]) == (expected, survived)
-    order = report["order"]
-    assert "trainyard:azure:AgentPoolSize training-spot" in order
-    policy = order.index("kubernetes:mellanox.com/v1alpha1:NicClusterPolicy nic-cluster-policy")
-    assert policy < order.index("kubernetes:helm.sh/v3:Release gpu-operator")
-    assert "azure-native:storage:BlobContainer training-bucket" in report["keptAfterDestroy"]
-    assert "azure-native:resources:ResourceGroup training-data" in report["keptAfterDestroy"]
 
 
 AUTOSCALED = CASES / "autoscaled" / "aws.yaml"
@@ -236,9 +206,15 @@ def test_a_lost_state_is_rebuilt_and_a_stack_adopts_what_destroy_retained(stack:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("made", [1, 25, 40, 60, 90, 150])
-def test_after_a_kill_the_next_up_takes_all_and_makes_nothing_twice(made: int, tmp_path: Path) -> None:
-    report = rehearse(tmp_path, "aws-dev", "--crash-after", str(made))
+@pytest.mark.parametrize(
+    ("stack", "made"),
+    [("aws-dev", made) for made in (1, 25, 40, 60, 90, 150)]
+    + [("onprem", made) for made in (1, 5, 12, 25, 50, 75, 100, 130, 160, 200, 240)],
+)
+def test_after_a_kill_the_next_up_takes_all_and_makes_nothing_twice(
+    stack: str, made: int, tmp_path: Path
+) -> None:
+    report = rehearse(tmp_path, stack, "--crash-after", str(made))
     (fault,) = report["faults"]
     assert fault.startswith("the engine was killed after")
     assert [phase["name"] for phase in report["phases"]] == ["preview", "up after the fault", *PHASES[2:]]
@@ -272,14 +248,6 @@ def test_every_cloud_converges_after_every_fault(stack: str, fault: str, tmp_pat
     assert phases[-1] == "destroy"
 
 
-@pytest.mark.soak
-def test_a_slow_cloud_changes_nothing_but_the_time(tmp_path: Path) -> None:
-    report = rehearse(tmp_path, "aws-dev", "--slow")
-    assert [phase["name"] for phase in report["phases"]] == PHASES
-    up = next(phase for phase in report["phases"] if phase["name"] == "up")
-    assert up["seconds"] > 0.5 * len(report["criticalPath"])
-
-
 def test_a_private_api_server_stops_up_with_the_next_step(tmp_path: Path) -> None:
     case = CASES / "autoscaled" / "coreweave.yaml"
     output = rehearse_case(tmp_path, case, provider={"public_endpoint": False}, code=1)
@@ -303,3 +271,16 @@ def test_a_runner_inside_passes_the_lifecycle_of_a_private_stack(tmp_path: Path)
 def test_a_pool_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     output = rehearse(tmp_path, "aws-dev", "--insufficient-capacity", "spot", code=2)
     assert "allowed: gpu, system" in output
+
+
+def test_a_user_of_a_mac_without_variables_previews_and_asks_the_doctor(tmp_path: Path) -> None:
+    install_plugin(Path(environment(tmp_path)["HOME"]), "aws", 1)
+    ended = [trainyard(tmp_path, *words.split()) for words in ("preview -s local", "doctor -s aws")]
+    assert [(each.returncode, "Traceback" in each.stderr) for each in ended] == [(0, False)] * 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("stack", SURVIVED)
+def test_every_stack_passes_its_lifecycle_on_a_mac(stack: str, tmp_path: Path) -> None:
+    ended = trainyard(tmp_path, "stack", "rehearse", "-s", stack)
+    assert (ended.returncode, "Traceback" in ended.stdout + ended.stderr) == (0, False)

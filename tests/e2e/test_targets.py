@@ -271,7 +271,7 @@ def _dra(kind: str, name: str, spec: Declaration, **more: str) -> Declaration:
 
 
 def test_the_example_job_trains_on_the_local_stack(platform: LocalStack) -> None:
-    [given] = paste_kubectl(platform, run_by(__file__, REPOSITORY / "README.md").text)
+    [given] = paste_kubectl(platform, run_by(__file__, REPOSITORY / "docs/commands.md").text)
     assert given.returncode == 0, given.stderr
 
     def complete() -> bool:

@@ -107,21 +107,8 @@ def test_policies_hold_where_pod_security_does_not(stack: LocalStack, admin: Per
     assert wrong == {}
 
 
-DAEMON = {
-    "name": "fabric-daemon",
-    "image": "registry.example.com/fabric/daemon:1",
-    "restartPolicy": "Always",
-    "command": ["/bin/run", "--fast"],
-    "env": [{"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}],
-    "securityContext": {
-        "runAsUser": 0,
-        "runAsNonRoot": False,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]},
-    },
-    "volumeMounts": [{"name": "host-sys", "mountPath": "/hostsysfs"}],
-}
-"""A daemon as in TCPXO's runtime, for a fabric that these nodes lack."""
+FABRIC = yaml.safe_load(Path(__file__).with_name("fabric_daemon.yaml").read_text())
+DAEMON: Manifest = FABRIC["daemon"]
 DAEMONS = (
     "image registry.example.com/fabric/daemon:1, name fabric-daemon, command /bin/run --fast"
     ", env LD_LIBRARY_PATH=/usr/local/nvidia/lib64, mount host-sys /hostsysfs, capability NET_ADMIN"
@@ -133,20 +120,7 @@ WITH_DAEMON = {
         "volumes": [{}, {"name": "host-sys", "persistentVolumeClaim": {"claimName": "host-sys"}}],
     },
 }
-CHANGED: Mapping[str, Manifest] = {
-    "name": {"name": "mine"},
-    "command": {"command": ["/bin/sh"]},
-    "arguments": {"args": ["-c", "id"]},
-    "library": {"env": [{"name": "LD_PRELOAD", "value": "/mnt/checkpoints/mine.so"}]},
-    "path": {"env": [{"value": "/mnt/checkpoints"}]},
-    "mount": {"volumeMounts": [{"mountPath": "/usr/local/nvidia/lib64"}]},
-    "part of a mount": {"volumeMounts": [{"subPath": "mine"}]},
-    "team's own folder": {"volumeMounts": [{}, {"name": "env", "mountPath": "/fts", "readOnly": True}]},
-    "hook": {"lifecycle": {"postStart": {"exec": {"command": ["id"]}}}},
-    "probe": {"startupProbe": {"exec": {"command": ["id"]}}},
-    "working folder": {"workingDir": "/mnt/checkpoints"},
-    "capability": {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}},
-}
+CHANGED: Mapping[str, Manifest] = FABRIC["changed"]
 
 
 def test_a_fabrics_daemon_runs_as_root_only_in_the_runtimes_form(stack: LocalStack, admin: Person) -> None:

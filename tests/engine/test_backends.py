@@ -1,12 +1,14 @@
 """States in a bucket: how the engine lists stacks and pending operations, and which key encrypts secrets."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.backends import RemoteBackend
 from engine.engine import Engine, without_encryption
+from infra.errors import InputError
 from tests.engine.progress import RecordedProgress
 from tests.engine.test_engine import EngineBench
 
@@ -39,6 +41,20 @@ def test_an_interrupted_operation_is_found_in_a_bucket_too() -> None:
     assert not backend.has_pending_operations("whole")
 
 
+def test_the_last_five_states_with_resources_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stacks = {"dev": {"resources": [{"urn": 0}]}, "new": {}}
+    backend = RemoteBackend(FakePulumiService(**stacks))
+    backend.keep("new", tmp_path / "new")
+    for number in range(7):
+        stacks["dev"]["resources"][0]["urn"] = number
+        monkeypatch.setattr("engine.backends.time.strftime", lambda _, number=number: f"2026-{number}")
+        backend.keep("dev", tmp_path / "dev")
+    kept = [json.loads(each.read_text()) for each in sorted(tmp_path.rglob("*.json"))]
+    assert [each["deployment"]["resources"] for each in kept] == [[{"urn": number}] for number in range(2, 7)]
+
+
 @pytest.fixture
 def bench(tmp_path: Any) -> EngineBench:
     return EngineBench(tmp_path)
@@ -58,6 +74,15 @@ def test_the_key_of_the_environment_is_for_stacks_without_a_key(bench: EngineBen
     Engine(bench.paths, variables).up("dev", RecordedProgress())
     (made,) = [asked for asked, _ in bench.asked() if asked[1:3] == ["stack", "init"]]
     assert made[-2:] == ["--secrets-provider", "gcpkms://key"]
+
+
+def test_a_new_stack_in_a_bucket_needs_a_key_that_other_hosts_have(bench: EngineBench) -> None:
+    ours = {"PULUMI_CONFIG_PASSPHRASE_FILE": str(bench.paths.engine / "passphrase")}
+    variables = {**bench.engine._environment, **ours, "PULUMI_BACKEND_URL": "s3://state"}
+    with pytest.raises(InputError, match="trainyard stack state-bucket"):
+        Engine(bench.paths, variables)._secrets("dev")
+    for other in ({"PULUMI_CONFIG_PASSPHRASE": "x"}, {"PULUMI_BACKEND_URL": "file:///state"}):
+        assert Engine(bench.paths, {**variables, **other})._secrets("dev") == []
 
 
 def test_a_separate_state_does_not_use_the_key_of_another_one() -> None:

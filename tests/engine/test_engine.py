@@ -40,6 +40,10 @@ if words[:2] == ["stack", "init"]:
     os.makedirs(os.path.dirname(state), exist_ok=True)
     open(state, "w").write('{{"checkpoint": {{"latest": {{}}}}}}')
     open(folder + "/Pulumi.dev.yaml", "w").write("encryptionsalt: v1:salt\\n")
+if words[0] == "up" and os.path.exists(log + ".invalid"):
+    sys.exit("failed to save snapshot: snapshot integrity failure; it was already written, but is invalid")
+if words[:2] == ["state", "repair"]:
+    os.remove(log + ".invalid")
 if words[0] == "up":
     open(os.environ["TMPDIR"] + "/kubeconfig", "w").write("admin")
     print(json.dumps({{"summaryEvent": {{"resourceChanges": {{"create": 2}}}}}}), flush=True)
@@ -105,6 +109,16 @@ class EngineBench:
 @pytest.fixture
 def bench(tmp_path: Path) -> EngineBench:
     return EngineBench(tmp_path)
+
+
+def test_a_state_that_names_what_is_gone_is_repaired_for_the_next_operation(bench: EngineBench) -> None:
+    """The engine wrote one after an `up` with errors: all that followed it ended with the same message."""
+    Path(f"{bench.log}.invalid").touch()
+    progress = RecordedProgress()
+    with pytest.raises(TrainyardError, match="snapshot integrity failure"):
+        bench.engine.up("dev", progress)
+    assert "it is repaired" in "\n".join(map(str, progress.lines))
+    assert bench.engine.up("dev", progress).changes == {"create": 2}
 
 
 def test_the_stack_file_of_the_repository_is_never_changed(bench: EngineBench) -> None:
@@ -404,7 +418,7 @@ def test_the_programs_own_problems_are_reported_as_they_are_and_not_with_a_secon
 
 def test_an_api_server_that_does_not_answer_is_reported_once_with_the_next_step() -> None:
     lines = RecordedProgress()
-    report = EventReporter(lines, lines, partial(next_step, ()))
+    report = EventReporter(lines, lines, partial(next_step, None))
     silent = (
         "configured Kubernetes cluster is unreachable: unable to load schema information from the API server:"
         ' Get "https://x.eks.amazonaws.com/openapi/v2?timeout=32s": dial tcp 10.64.1.9:443: i/o timeout'

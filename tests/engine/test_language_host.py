@@ -234,7 +234,8 @@ def test_the_host_ends_quietly_on_a_signal(number: signal.Signals) -> None:
     assert (process.returncode, errors) == (0, "")
 
 
-def test_a_program_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", [os.environ["PATH"], ""], ids=["setpriv", "no setpriv"])
+def test_a_program_dies_with_a_host_that_is_killed(path: str, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = tmp_path / "exec.py"
     script.write_text(f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
@@ -242,7 +243,7 @@ def test_a_program_dies_with_a_host_that_is_killed(tmp_path: Path) -> None:
         [sys.executable, "-m", "engine.language_host", "127.0.0.1:1"],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {EXEC_VARIABLE: str(script)},
+        env=os.environ | {EXEC_VARIABLE: str(script), "PATH": path},
     )
     assert host.stdout is not None
     with grpc.insecure_channel(f"127.0.0.1:{int(host.stdout.readline())}") as channel:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from infra.common.artifacts import ROOT
+from infra.stackfile import Stack
 from policies import wire
 from policies.config import EvaluatedStack
 from policies.evaluation import PolicyEvaluator
@@ -17,7 +18,8 @@ from policies.pack import POLICIES
 from policies.policy import EnforcementLevel, Provider, Resource
 from policies.related_resources import RelatedResource, RelatedResources
 from policies.unknowns import PropertyBlock
-from tests.infra.plan import Plan, Registration, stack_file
+from rehearsal import sdk
+from tests.infra.plan import Plan, Registration, plan, stack_file
 
 TODAY = date(2026, 11, 21)
 
@@ -54,13 +56,31 @@ def findings(
         for each in found.resources
     ]
     for each in found.resources:  # in the plan's order, not the engine's, where each follows what it needs
-        stack.declared.add(each.name, PropertyBlock(wire.decode(each.wire)).data)
+        stack.declared.add(each.type, each.name, PropertyBlock(wire.decode(each.wire)).data)
     alone = [finding for member in members for finding in evaluator.evaluate(member.resource)]
     return sorted(
         f"{finding.policy.name}: {finding.resource.type}::{finding.resource.name}: {finding.violation}"
         for finding in [*alone, *evaluator.evaluate_stack(RelatedResources(members))]
         if finding.level is not EnforcementLevel.ADVISORY
     )
+
+
+def assert_sound(name: str, stack: Stack, found: Plan, rendered: Path, cluster: str) -> None:
+    """Assert what holds for each cloud's plan, whose cluster has this type.
+
+    The first preview lists every resource, and the policies let both pass. The cloud's resources have one
+    provider and inputs that fit the SDK's types. Objects are deleted with the cluster.
+    """
+    preview = plan(stack, rendered, preview=True)
+    assert [each.urn for each in preview.resources] == [each.urn for each in found.resources]
+    assert findings(name, found) == findings(name, preview) == []
+    own = [each for each in found.resources if each.type.startswith(f"{cluster.partition(':')[0]}:")]
+    (provider,) = {each.provider for each in own}
+    assert f"pulumi:providers:{cluster.partition(':')[0]}::{stack.name}" in provider
+    problems = {each.urn: list(sdk.problems(each.type, each.inputs)) for each in own}
+    assert {urn: each for urn, each in problems.items() if each} == {}
+    objects = [each for each in found.resources if each.type.startswith("kubernetes:")]
+    assert {each.deleted_with.rpartition("$")[2] for each in objects} == {f"{cluster}::{stack.name}"}
 
 
 def _resource(each: Registration, providers: dict[str, Registration], stack: EvaluatedStack) -> Resource:
@@ -71,7 +91,7 @@ def _resource(each: Registration, providers: dict[str, Registration], stack: Eva
         if provider
         else Provider()
     )
-    props = PropertyBlock(wire.decode(each.wire))
+    props, secrets = PropertyBlock(wire.decode(each.wire)), wire.secret_paths(each.wire)
     return Resource(
-        each.type, each.name, each.urn, props, provider=made_with, stack=stack, protect=each.protect
+        each.type, each.name, each.urn, props, made_with, stack=stack, protect=each.protect, secrets=secrets
     )

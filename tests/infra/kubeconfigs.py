@@ -4,17 +4,13 @@ from pathlib import Path
 
 import yaml
 
+from tests.servers import kubeconfig_of
+
 TOKEN = "not-a-real-token"
 
 
-def write_kubeconfig(path: Path, context: str = "datacenter") -> Path:
-    """Write a kubeconfig with this one context."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "contexts": [{"name": context, "context": {"cluster": "there", "user": "me"}}],
-        "clusters": [{"name": "there", "cluster": {"server": "https://cluster.invalid:6443"}}],
-        "users": [{"name": "me", "user": {"token": TOKEN}}],
-    }
+def write_kubeconfig(path: Path) -> Path:
+    """Write a kubeconfig with the context `datacenter`."""
+    config = kubeconfig_of("https://cluster.invalid:6443", {"token": TOKEN}, context="datacenter")
     path.write_text(yaml.safe_dump(config))
     return path

@@ -13,6 +13,7 @@ from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mo
 from pulumi.runtime.stack import run_pulumi_func
 
 from infra.common.artifacts import ROOT, Artifacts
+from infra.common.quantities import whole_numbers
 from infra.common.target_registry import target_of
 from infra.program import declare
 from infra.sdk_overhead import forget_programs_before, reduce_overhead
@@ -112,7 +113,7 @@ class _Monitor(MockMonitor):
             urn=answer.urn.split("::", 2)[2],
             type=request.type,
             name=request.name,
-            inputs=_whole_numbers(rpc.deserialize_properties(request.object)),
+            inputs=whole_numbers(rpc.deserialize_properties(request.object)),
             dependencies=tuple(sorted(urn.split("::", 2)[2] for urn in request.dependencies)),
             deleted_with=request.deletedWith.split("::", 2)[-1],
             provider=request.provider,
@@ -129,15 +130,6 @@ class _Monitor(MockMonitor):
         )
         self.registered.append(registration)
         return answer
-
-
-def _whole_numbers(value: Any) -> Any:
-    """Turn floats back into the integers that the protocol has converted."""
-    if isinstance(value, dict):
-        return {key: _whole_numbers(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @dataclass(frozen=True)

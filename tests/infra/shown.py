@@ -13,17 +13,30 @@ OURS = {"app.kubernetes.io/managed-by": "trainyard"}
 _JSON = {"policy", "assumeRolePolicy", "configurationValues", "eventPattern"}
 
 
-def blocks_of(plan: Plan) -> dict[str, Mapping[str, Any]]:
-    """Return URN → the reviewed part of the resource; with `outputs`, if there are any."""
+def blocks_of(plan: Plan, *concerned: str) -> dict[str, Mapping[str, Any]]:
+    """Return URN → the reviewed part of the resource; with `outputs`, if there are any.
+
+    `concerned`: only these kinds, packages (`gcp:`) and names of resources, without outputs.
+    """
+    if concerned:
+        return {each.urn: _shown(each) for each in plan.resources if _is_concerned(each, concerned)}
     shown: dict[str, Mapping[str, Any]] = {resource.urn: _shown(resource) for resource in plan.resources}
     return {**shown, "outputs": dict(plan.outputs)} if plan.outputs else shown
 
 
+def _is_concerned(resource: Registration, concerned: tuple[str, ...]) -> bool:
+    kind = resource.type.rpartition(":")[2]
+    return bool({kind, resource.name, f"{resource.type.partition(':')[0]}:"} & set(concerned))
+
+
 def _shown(resource: Registration) -> dict[str, Any]:
-    """Return our resources in full, and a digest of a chart's, which is not ours to copy."""
+    """Return our resources in full, as a release's values, and a digest of a chart's objects, which are not
+    ours to copy.
+    """
     inputs = _unmarked(resource.inputs)
     labels = (inputs.get("metadata") or {}).get("labels", {})
-    from_chart = resource.type.startswith("kubernetes:") and not OURS.items() <= labels.items()
+    of_kubernetes = resource.type.startswith("kubernetes:") and not resource.type.endswith(":Release")
+    from_chart = of_kubernetes and not OURS.items() <= labels.items()
     text = json.dumps(inputs, sort_keys=True)
     if from_chart:
         return {"digest": hashlib.sha256(text.encode()).hexdigest()[:12]}

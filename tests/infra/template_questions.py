@@ -16,32 +16,9 @@ from infra.stackfile.base import Spec
 from infra.stackfile.job import JobSpec
 from infra.stackfile.source import STACK_KEY
 from infra.stackfile.target import ContextCluster
+from tests.tables import table
 
-ASKED: Mapping[str, tuple[str, ...]] = {
-    "aws": ("target.account", "target.access.admins[0]", "target.access.public_cidrs[0]"),
-    "azure": (
-        "target.subscription",
-        "target.tenant",
-        "target.access.admins[0]",
-        "target.access.public_cidrs[0]",
-        "target.storage_account",
-    ),
-    "gcp": ("target.project", "target.project_number", "target.access.admins[0]"),
-    "onprem": (
-        "target.cluster.context",
-        "target.filesystem.server",
-        "target.filesystem.share",
-        "target.object_store.endpoint",
-    ),
-    "team": (
-        "target.cluster.context",
-        "target.country",
-        "target.filesystem.server",
-        "target.filesystem.share",
-        "target.object_store.endpoint",
-        "queues[0].flavors[0].quota",
-    ),
-}
+ASKED: Mapping[str, tuple[str, ...]] = table(__file__)
 """Template → paths that are asked for; a template that is not listed asks for names only."""
 OF_A_PROGRAM: Mapping[str, Mapping[str, tuple[type[Spec], str]]] = {
     "job": {"context": (ContextCluster, "context"), "team": (JobSpec, "team")}

@@ -72,11 +72,13 @@ def test_one_node_needs_no_fabric_and_simulated_accelerators_have_none() -> None
 def test_pods_of_several_nodes_need_the_claims_of_their_fabric(fabric: str, claims: list[str]) -> None:
     pod: dict[str, Any] = {
         "nodeSelector": {FABRIC_LABEL: fabric},
+        "resourceClaims": [{"name": "mine", "resourceClaimTemplateName": f"{''.join(claims)}-{fabric}"}],
         "containers": [{"resources": {"limits": {"nvidia.com/gpu": 4, "vpc.amazonaws.com/efa": 16}}}],
     }
-    missing = [("containers[0].resources.claims", "2 nodes with 0 claims")] if claims else []
+    lacks = f"claims to nothing, without {''.join(claims)}-{fabric}"
+    missing = [("containers[0].resources.claims", lacks)] if claims else []
     found = [each for each in reported(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")]
-    assert (fabric_lint.claims(fabric), found) == (claims, missing)
+    assert ([*fabric_lint.claims(fabric)], found) == (claims, missing)
     pod["containers"][0]["resources"]["claims"] = [{"name": "mine"}]
     assert [each for each in reported(fabric_lint.pod(pod, 2)) if each[0].endswith("claims")] == []
 

@@ -38,6 +38,18 @@ def test_every_object_uses_the_stacks_provider_and_is_deleted_with_the_cluster(l
     assert {each.deleted_with for each in objects} == {cluster.urn}
 
 
+def test_a_namespace_that_a_team_names_is_labelled_and_never_made(local: Stack, rendered: Path) -> None:
+    labels = {"kueue.openshift.io/managed": "true"}
+    named = {"namespace": "team-research", "labels": labels, "annotations": {"owner": "mei"}}
+    teams = tuple(team.model_copy(update=named) if team.name == "research" else team for team in local.teams)
+    found = plan(local.model_copy(update={"teams": teams}), rendered)
+    assert "team-research" not in found.named("Namespace")
+    about = found.named("NamespacePatch")["team-research"]["metadata"]
+    assert about["annotations"] == {"linkerd.io/inject": "disabled", "owner": "mei"}
+    labels |= {"trainyard.dev/team": "research", "istio-injection": "disabled"}
+    assert labels.items() <= about["labels"].items()
+
+
 def test_credentials_are_secret_in_the_state(local_plan: Plan) -> None:
     secrets = {
         each.name: each.secret_outputs for each in local_plan.resources if each.type.endswith(":Secret")
@@ -99,12 +111,6 @@ def test_operators_run_on_the_system_pool(local_plan: Plan) -> None:
     for deployment in of_operators:
         selector = deployment["spec"]["template"]["spec"]["nodeSelector"]
         assert selector == {"trainyard.dev/capacity": "system"}
-
-
-def test_no_image_is_pulled_since_all_are_imported(local_plan: Plan) -> None:
-    for deployment in local_plan.named("Deployment").values():
-        for container in deployment["spec"]["template"]["spec"]["containers"]:
-            assert container["imagePullPolicy"] == "Never"
 
 
 def test_every_object_has_the_mark_of_its_stack(local_plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -11,6 +12,8 @@ import yaml
 from infra.common.artifacts import ROOT
 from infra.errors import InputError
 from infra.program import _residency, load_stack
+from infra.stackfile.source import STACK_KEY
+from tests.infra.stackfile.test_team_files import FORTIETH, stack
 
 
 def configured(monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[str, ...] | None:
@@ -41,3 +44,17 @@ def test_the_program_reads_answers_and_logs_what_they_change(monkeypatch: pytest
     change = f"trainyard:stack.pools[1].nodes is 5, in place of {number} in trainyard:stack"
     assert messages == [change]
     assert load_stack("none").name == section["name"]
+
+
+def test_the_program_reads_team_files_beside_the_stack_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = stack(tmp_path, vision=FORTIETH, speech="name: spech\n")
+    config = {STACK_KEY: json.dumps(yaml.safe_load(file.read_text())["config"][STACK_KEY])}
+    monkeypatch.setattr(pulumi.runtime.config, "CONFIG", ContextVar("config", default=config))
+    monkeypatch.setenv("TRAINYARD_STACKS", str(tmp_path))
+    for name in ("local", "other"):  # with its file, and with the engine's configuration alone
+        with pytest.raises(InputError, match=r"speech.yaml:1:7[\s\S]*rename the file or the team"):
+            load_stack(name)
+    (tmp_path / "teams" / "speech.yaml").unlink()
+    assert load_stack("local").teams[-1].name == load_stack("other").teams[-1].name == "vision"

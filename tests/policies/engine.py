@@ -100,7 +100,6 @@ class PolicyEngine:
         config: Mapping[str, Any] | None = None,
         pack_config: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
-        pack: Path = PACK,
         **options: Any,
     ) -> PolicyRun:
         """Preview or update the program as a new stack, under the pack."""
@@ -112,7 +111,7 @@ class PolicyEngine:
             settings.write_text(json.dumps(pack_config or {}))
             try:
                 getattr(stack, operation)(
-                    policy_packs=[str(pack)],
+                    policy_packs=[str(PACK)],
                     policy_pack_configs=[str(settings)],
                     on_output=output.append,
                     on_event=lambda event: verdicts.extend(_verdicts(event)),

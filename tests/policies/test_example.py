@@ -12,26 +12,11 @@ import pytest
 
 from rehearsal.fake_provider import FakeProvider
 from tests.policies.engine import PACK, REPOSITORY, PolicyEngine
+from tests.tables import table
 
 pytestmark = pytest.mark.engine
 
-EXPECTED = {
-    "aws": (
-        "security-public-access",
-        "security-deletion-protection",
-        "residency-region",
-        "security-instance-metadata",
-        "security-customer-keys",
-        "security-bucket-companions",
-    ),
-    "gcp": (
-        "residency-region",
-        "security-customer-keys",
-        "security-public-access",
-        "security-deletion-protection",
-        "security-ingress",
-    ),
-}
+EXPECTED = table(__file__)
 
 
 def pulumi(*arguments: str, project: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from pydantic import ValidationError
+from jsonschema import Draft202012Validator
 
 from policies.config import EvaluatedStack
 from policies.evaluation import Finding, PolicyEvaluator
@@ -14,7 +14,7 @@ from policies.pack import POLICIES
 from policies.policy import Resource
 from policies.reports import FORMATS, PolicyReport, write
 from policies.unknowns import PropertyBlock
-from tests.policies.sarif import Log
+from tests.tables import table
 
 CONFIG = {
     "trainyard:residency": '{"allowed": ["eu-*"]}',
@@ -71,33 +71,11 @@ def test_sarif_names_the_resource_and_suppresses_exempt_violations(report: Polic
 
 
 def test_sarif_is_valid_by_its_schema(report: PolicyReport) -> None:
-    log = Log.model_validate_json(FORMATS["policies.sarif"](report))
-    rules = [rule.id for rule in log.runs[0].tool.driver.rules]
+    log = json.loads(FORMATS["policies.sarif"](report))
+    Draft202012Validator(table(__file__, "sarif")).validate(log)
+    rules = [rule["id"] for rule in log["runs"][0]["tool"]["driver"]["rules"]]
     assert len(set(rules)) == len(rules)
-    assert {result.rule_id for result in log.runs[0].results} <= set(rules)
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("version", "2.0.0"),
-        ("runs.0.tool.driver.name", None),
-        ("runs.0.tool.driver.rules.0.properties.tags", ["one", "one"]),
-        ("runs.0.results.0.level", "fatal"),
-        ("runs.0.results.0.severity", "high"),
-        ("runs.0.results.0.message", "not an object"),
-        ("runs.0.results.1.suppressions.0.kind", "agreed"),
-    ],
-)
-def test_violations_of_sarifs_schema_are_found(report: PolicyReport, path: str, value: object) -> None:
-    data = json.loads(FORMATS["policies.sarif"](report))
-    *parents, name = path.split(".")
-    place = data
-    for parent in parents:
-        place = place[int(parent) if parent.isdecimal() else parent]
-    place[name] = value
-    with pytest.raises(ValidationError, match=name):
-        Log.model_validate_json(json.dumps(data))
+    assert {result["ruleId"] for result in log["runs"][0]["results"]} <= set(rules)
 
 
 def test_junit_is_valid_for_ci_systems(report: PolicyReport) -> None:

@@ -1,7 +1,5 @@
 """The types that policies name exist in the providers' SDKs: a misspelt type would never be evaluated."""
 
-from __future__ import annotations
-
 import re
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
@@ -10,32 +8,17 @@ from pathlib import Path
 import pytest
 
 from policies.pack import POLICIES
+from policies.rules import SETTINGS
+from policies.security.deletion_protection import PROTECTED
+from policies.security.tls import OFF_BY_DEFAULT
+from tests.tables import table
 
 pytestmark = pytest.mark.clouds
 
 SDKS = ("pulumi_aws", "pulumi_azure_native", "pulumi_coreweave", "pulumi_gcp", "pulumi_kubernetes")
 REGISTERED = re.compile(r'"([a-z-]+:[^":\s]*:\w+)": "\w+"')
 """Pattern of a type in the JSON registry of resources in an SDK's `__init__.py`."""
-OTHERS = (
-    "pulumi:*",
-    "trainyard:*",
-    "aws-native:*",
-    "azure:*",
-    "command:*",
-    # Version 2 of azure-native.
-    "azure-native:documentdb:DatabaseAccount",
-    "azure-native:netapp:Pool",
-    "azure-native:netapp:Volume",
-    # Custom resources.
-    "kubernetes:compute.coreweave.com/*",
-    "kubernetes:*.fluxcd.io/*",
-    "kubernetes:argoproj.io/*",
-    "kubernetes:jobset.x-k8s.io/*",
-    "kubernetes:karpenter.sh/*",
-    "kubernetes:*kubeflow.org/*",
-    "kubernetes:kueue.x-k8s.io/*",
-    "kubernetes:ray.io/*",
-)
+OTHERS = table(__file__)
 """Types that no installed SDK has."""
 
 
@@ -50,5 +33,8 @@ def test_every_type_of_a_policy_exists_in_its_provider() -> None:
     types = set.union(*map(registered, SDKS))
     assert len(types) > 5000
     patterns = {pattern for policy in POLICIES for pattern in (*policy.types, *policy.together_with)}
+    patterns |= {*PROTECTED, *OFF_BY_DEFAULT}
+    for part in SETTINGS.values():
+        patterns |= {*part.get("types", ()), *part.get("keys", ())}
     unknown = {pattern for pattern in patterns if not any(fnmatchcase(each, pattern) for each in types)}
     assert {each for each in unknown if not any(fnmatchcase(each, other) for other in OTHERS)} == set()

@@ -46,12 +46,5 @@ def test_a_clusters_kubeconfig_has_a_token_that_a_program_must_not_export() -> N
     assert CLOUD.answer("azure-native:other:call", {"a": 1}) == {"a": 1}
 
 
-def test_inputs_that_the_sdk_refuses_are_refused() -> None:
-    wrong = RequestedResource("azure-native:resources:ResourceGroup", "g", {"locaton": "westeurope"})
-    assert list(CLOUD.check(wrong)) == [
-        ("locaton", "is not a property of this type; did you mean 'location'?")
-    ]
-
-
 def test_a_pool_without_capacity_is_found_by_its_nodes_labels() -> None:
     assert faults._pools({"nodeLabels": {faults.POOL_LABEL: "spot"}}) == {"spot"}

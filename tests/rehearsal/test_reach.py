@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infra.errors import InputError, Problem, TrainyardError
-from rehearsal.cloud import Cloud, PermissiveCloud, RefusedError, RequestedResource
+from rehearsal.cloud import Cloud, RefusedError, RequestedResource
 from rehearsal.fake import fake_of
 from rehearsal.reach import ELSEWHERE, INSIDE, Reach, origin_of, reached
 
@@ -49,12 +49,7 @@ class ReachableClouds:
         assert control_plane
         self.type = control_plane.type
         self.reach = Reach(control_plane, origin)
-        packages: dict[str, Cloud] = {
-            "cloud": PermissiveCloud(),
-            "kubernetes": PermissiveCloud(),
-            "trainyard": PermissiveCloud(),
-        }
-        self.clouds = reached(packages, self.reach)
+        self.clouds = reached({name: Cloud() for name in ("cloud", "kubernetes", "trainyard")}, self.reach)
 
     def make(self, token: str, inputs: Inputs) -> RequestedResource:
         resource = RequestedResource(token, "it", inputs)

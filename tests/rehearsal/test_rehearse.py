@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.errors import Problem, TrainyardError
-from rehearsal.cloud import PermissiveCloud
+from rehearsal.cloud import Cloud
 from rehearsal.faults import Faults
 from rehearsal.leaks import SECRET, Leak
 from rehearsal.rehearse import FakeProviders, Open, Phase, Rehearsal
@@ -68,7 +68,7 @@ class FakeEngine:
 
 def rehearse(open_engine: Open, seen: Callable[[Phase], None] = lambda _: None) -> Rehearsal:
     with tempfile.TemporaryDirectory() as folder:
-        clouds = {"kubernetes": PermissiveCloud({}), "aws": PermissiveCloud({})}
+        clouds = {"kubernetes": Cloud({}), "aws": Cloud({})}
         return rehearse_on(open_engine, FakeProviders(clouds, Path(folder)), seen)
 
 
@@ -106,18 +106,6 @@ def test_a_phase_that_differs_from_the_preview_is_named(
         rehearse(lambda _: FakeEngine(message))
 
 
-def test_the_engine_attaches_to_the_fakes() -> None:
-    attached: dict[str, str] = {}
-
-    def open_engine(environment: Mapping[str, str]) -> FakeEngine:
-        attached.update(environment)
-        return FakeEngine(settled())
-
-    rehearse(open_engine)
-    packages = [each.partition(":")[0] for each in attached["PULUMI_DEBUG_PROVIDERS"].split(",")]
-    assert packages == ["kubernetes", "aws"]
-
-
 class PhantomResourceEngine(FakeEngine):
     """A fake engine whose state has a resource that does not exist."""
 
@@ -132,7 +120,7 @@ def test_a_resource_that_only_the_state_has_is_named() -> None:
 
 
 def test_a_fault_that_cannot_happen_to_the_stack_is_reported(tmp_path: Path) -> None:
-    stage = FakeProviders({"aws": PermissiveCloud({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
+    stage = FakeProviders({"aws": Cloud({})}, tmp_path, Faults(fail="Cluster", fail_at=9))
     with pytest.raises(TrainyardError, match="creation 9 of Cluster fails: `up` succeeded"):
         rehearse_on(lambda _: FakeEngine(settled()), stage)
 
@@ -166,7 +154,7 @@ def test_an_up_that_fails_does_not_count_as_the_injected_fault(tmp_path: Path) -
         def up(self) -> FakeOutcome:
             raise TrainyardError([Problem("the program", "a bug", "none", "mend it")])
 
-    stage = FakeProviders({"aws": PermissiveCloud({})}, tmp_path, Faults(fail="Cluster"))
+    stage = FakeProviders({"aws": Cloud({})}, tmp_path, Faults(fail="Cluster"))
     with pytest.raises(TrainyardError, match="a bug"):
         rehearse_on(lambda _: FailingUpEngine(settled()), stage)
 

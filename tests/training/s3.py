@@ -31,7 +31,8 @@ class Proxy:
     port: int
     rule: Callable[[str, str, int], str] = lambda verb, path, number: ""
     """Verb, path, number of the request from 0 → "" to forward it, or a fault: an HTTP status, perhaps with
-    S3's code ("403 RequestTimeTooSkewed"), "hang", "drop", or "mute": forward it and drop the response."""
+    S3's code ("403 RequestTimeTooSkewed"), "hang", "drop", or "mute": forward it and drop the response;
+    "short", "altered": forward it and respond with other content, as a proxy with a bug."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     faults: int = 0
     """Number of faults that the rule has returned."""
@@ -74,7 +75,7 @@ class _S3Handler(QuietHandler):
         if fault in {"hang", "drop"}:
             self._hang_up()
             return
-        if fault and fault != "mute":
+        if fault and fault not in {"mute", "short", "altered"}:
             status, _, code = fault.partition(" ")
             self.respond(int(status), f"<Error><Code>{code}</Code></Error>".encode() if code else b"")
             return
@@ -85,6 +86,8 @@ class _S3Handler(QuietHandler):
         if fault == "mute":
             self._hang_up()
             return
+        if fault in {"short", "altered"}:
+            content = content[:-9] + (b"" if fault == "short" else b"?" * 9)
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in {"connection", "transfer-encoding", "date", "server", "content-length"}:

@@ -5,13 +5,18 @@ from pathlib import Path
 import pytest
 
 from trainyard_train.config import load_config, parse_config
-from trainyard_train.config_base import ConfigError
+from trainyard_train.config_base import ConfigError, require
 
 WRONG = [
     ({"steps": 0}, "steps: got 0"),
     ({"steps": "many"}, "steps: got 'many'"),
     ({"seed": -1}, "seed: got -1"),
     ({"stpes": 3}, "stpes: got 3, but there is no such setting"),
+    (
+        {"data": {"side": 64}},
+        "data.side: got 64, but it was removed; use WebDataset and a model of torchvision",
+    ),
+    ({"model": {"name": "resnet"}}, "model.name: got 'resnet': it was removed; use WebDataset"),
     ({"strategy": "horovod"}, "strategy: got 'horovod'"),
     ({"model": {"name": "gpt5"}}, "model.name: got 'gpt5'"),
     ({"model": {"dropout": 1}}, "model.dropout: got 1"),
@@ -109,3 +114,10 @@ def test_a_configuration_that_comes_with_the_package_is_given_by_its_name(tmp_pa
     assert load_config(Path("digits"), ["steps=7"]) == load_config(shipped, ["steps=7"])
     with pytest.raises(ConfigError, match="digitz: cannot be read"):
         load_config(Path("digitz"))
+
+
+def test_an_older_release_than_any_tested_is_refused_and_a_pre_release_counts_as_its_release() -> None:
+    for found in ("2.9.0a0+git1.nv25", "2.10.0", "3.0.0rc1"):
+        require("torch", found, (2, 9))
+    with pytest.raises(ConfigError, match=r"torch: got 2\.8\.1; allowed: 2\.9 or newer; install torch>=2\.9"):
+        require("torch", "2.8.1", (2, 9))

@@ -43,7 +43,6 @@ def test_every_problem_of_the_settings_is_reported_and_nothing_is_made(tmp_path:
     [
         (["parallel.min_ranks=2"], [], "parallel: got 1 ranks; allowed: 2 or more; start so many"),
         (["parallel.max_ranks=1"], TWO_RANKS, "parallel: got 2 ranks; allowed: 1 to 1; start so many"),
-        (["parallel.tensor=3"], TWO_RANKS, "parallel: got 2 ranks; allowed: a multiple of tensor × pipeline"),
         (["parallel.shard=3", "strategy=fsdp"], TWO_RANKS, "parallel.shard: got 3; allowed: a divisor of"),
     ],
 )

@@ -189,8 +189,7 @@ def test_a_trial_that_fails_is_marked_with_its_reason_and_the_search_continues(
 def test_a_worker_whose_trials_all_fail_ends_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(PreemptionNotice, "watch", lambda self: None)
-    monkeypatch.setattr("trainyard_train.tune.PreemptionNotice", lambda _: FailingTrials(*range(9)))
+    monkeypatch.setattr("trainyard_train.tune.listen", lambda _: FailingTrials(*range(9)))
     assert main([write(tmp_path, trials=9), "--set=steps=2"]) == 1
     assert len(list((tmp_path / "study").glob("trial-*"))) == 3
     assert "training: 3 consecutive trials failed: the errors are above and in" in capfd.readouterr().err

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterator
+from importlib import reload
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -105,6 +107,17 @@ def test_the_only_stack_of_a_folder_needs_no_name(files: list[str], usual: str, 
     assert Session("gcp", paths).stack_name == "gcp"
 
 
+def test_the_project_that_is_worked_in_has_the_stack_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stacks").mkdir()
+    assert Paths.from_environment({}).stacks.is_absolute(), "a folder of that name alone is no project"
+    (tmp_path / "Pulumi.yaml").touch()
+    assert Paths.from_environment({}).stacks == Path("stacks")
+    assert Paths.from_environment({"TRAINYARD_STACKS": "other"}).stacks == Path("other")
+
+
 @pytest.mark.parametrize(
     ("outcome", "code", "message"),
     [
@@ -141,6 +154,13 @@ def test_an_interrupt_before_the_command_begins_is_reported(capsys: pytest.Captu
     assert "Run the same command again" in capsys.readouterr().err
 
 
+def test_a_typer_that_raises_clicks_errors_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.delattr(typer, "TyperException")
+        assert reload(cli).USAGE_ERROR is click.ClickException
+    assert reload(cli).USAGE_ERROR is typer.TyperException
+
+
 def test_an_unexpected_exception_is_not_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError):
         ends_with(raising(FileNotFoundError(errno.ENOENT, "missing")), monkeypatch)
@@ -154,6 +174,19 @@ def test_a_fleet_is_validated_and_no_other_command_takes_it_for_a_cluster(
     assert "is valid: ohio in us-east-2, amsterdam in westeurope" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"pulumi up -s hybrid .*docs/fleet\.md"):
         cost(stack="hybrid")
+
+
+def test_validate_says_what_policies_ask_for_and_the_file_lacks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    organisation = tmp_path / "organisation.json"
+    organisation.write_text('{"cost-tags": {"required": ["owner", "budget"]}}')
+    monkeypatch.setenv("TRAINYARD_ORGANISATION", str(organisation))
+    monkeypatch.setenv("COLUMNS", "200")
+    validate("aws")
+    said = capsys.readouterr().out
+    assert "target.tags: no budget, which the policy cost-tags" in said
+    assert "no checkpoint_seconds, for spot-checkpoint-time" in said
 
 
 def test_the_terminal_wraps_the_paragraphs_of_a_help_text(monkeypatch: pytest.MonkeyPatch) -> None:

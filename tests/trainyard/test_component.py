@@ -33,10 +33,10 @@ from local.toolchain import Toolchain
 from policies import presence
 from policies.config import EvaluatedStack as Run
 from tests.infra.golden import assert_matches, golden_plan
-from tests.trainyard.commands.wrong_arguments import WRONG, with_wrong
+from tests.tables import table
 from trainyard.component import needs
 from trainyard.component.components import COMPONENTS
-from trainyard.component.construct import _known, _secrets_in, _status, whole_numbers
+from trainyard.component.construct import _known, _secrets_in, _status
 from trainyard.component.guards import check_stack, no_policy_warning, unused_providers_warning
 from trainyard.component.outputs import MODULE, OUTPUTS
 from trainyard.component.schema import PATH, as_text, package_schema
@@ -121,59 +121,22 @@ def test_the_outputs_are_those_of_the_program() -> None:
     assert set(golden_plan("local")["outputs"]) == set(OUTPUTS["Cluster"])
 
 
-def test_whole_floats_are_numbers_again() -> None:
-    assert json.dumps(whole_numbers({"a": [1.0, 1.5], "b": True})) == '{"a": [1, 1.5], "b": true}'
+def test_team_files_are_read_and_their_problems_have_their_lines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "teams").mkdir()
+    (tmp_path / "teams" / "vision.yaml").write_text("name: vision\nqueue: gpux\n")
+    (tmp_path / "teams" / "speech.yaml").write_text("name: [\n")
+    monkeypatch.setenv("TRAINYARD_STACKS", str(tmp_path))
+    found = refused({"teams_from": "teams"})
+    broken = f"{tmp_path}/teams/speech.yaml"
+    assert [(each.path, each.location.rpartition("/")[2]) for each in found] == [
+        (broken, "speech.yaml:2:1"), ("stack.teams[2].queue", "vision.yaml:2:8"),
+    ]  # fmt: skip
+    assert "vision.yaml:2:8: got 'gpux'" in str(_status(InputError(found)))
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ({"schema": 7}, "stack.schema"),
-        ({"name": "No Name"}, "stack.name"),
-        ({"target": {"kind": "awz"}}, "stack.target.kind"),
-        ({"target": "aws"}, "stack.target"),
-        ({"pools": []}, "stack.pools"),
-        ({"pools": [{"name": "system", "nodes": 0}]}, "stack.pools[0].nodes"),
-        ({"storage": {"checkpoints": {"size": "0Gi"}}}, "stack.storage.checkpoints.size"),
-        ({"operators": {"kueue": "perhaps"}}, "stack.operators.kueue"),
-        ({"queues": 3}, "stack.queues"),
-        ({"priorities": {"high": "one"}}, "stack.priorities.high"),
-        ({"priorites": {"high": 1}}, "stack.priorites"),
-        ({"teams": [{"name": "research", "queue": "none-such"}]}, "stack.teams[0].queue"),
-        ({"job": {"name": "x"}}, "stack.job"),
-    ],
-)
-def test_a_wrong_argument_is_named_with_what_is_allowed(change: dict[str, Any], path: str) -> None:
-    problems = refused(change)
-    (problem,) = [each for each in problems if each.path == path]
-    assert problem.got and problem.allowed and problem.fix
-
-
-@pytest.mark.parametrize("path", WRONG)
-def test_a_wrong_value_is_refused_at_its_property(path: str) -> None:
-    """`tests/e2e/test_component.py` has the same values all together, in each language."""
-    (problem,) = [
-        each for each in refused(with_wrong(shipped("local"), path)) if each.path == f"stack.{path}"
-    ]
-    assert problem.got and problem.allowed and problem.fix
-
-
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ({"nodes": 0}, "job.nodes"),
-        ({"team": "No Team"}, "job.team"),
-        ({"runtime": None}, "job.runtime"),
-        ({"runtime": "torch-efa3"}, "job.runtime"),
-        ({"runtime": "torch"}, "job.runtime"),
-        ({"command": None}, "job.command"),
-        ({"command": None, "args": ["--config", "digits"], "datasets": ["digits"]}, "job.datasets"),
-        ({"datasets": ["digits"]}, "job.datasets"),
-        ({"files": ["a"]}, "job.files"),
-        ({"runtime": None, "needs": {"memory": "80Gi"}}, "job.needs"),
-        ({"num_nodes": 2}, "job.num_nodes"),
-    ],
-)
+@pytest.mark.parametrize(("change", "path"), table(__file__, "job_alone"))
 def test_a_job_alone_is_refused_settings_of_a_stack(change: dict[str, Any], path: str) -> None:
     job = {"name": "vision", "team": "research", "runtime": "torch-tcp", "command": ["python", "train.py"]}
     data = {key: value for key, value in {**job, **change}.items() if value is not None}

@@ -16,7 +16,8 @@ def down(
     """Drain the queues and delete the cluster.
 
     It lists the data that would be deleted, that is kept and billed, and that expires, and asks for the
-    stack's name. The embedded cluster's checkpoints stay on this host, unless --purge.
+    stack's name. Of the embedded cluster all jobs, Secrets and queues go; its checkpoints stay on this host,
+    unless --purge.
     """
     from trainyard.jobs.down import take_down
 

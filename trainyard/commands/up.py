@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,9 @@ def up(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Look at what exists first, and create what is gone.")
     ] = False,
+    plan: Annotated[
+        Path | None, typer.Option(help="Refuse what this plan of `preview --plan` does not have.")
+    ] = None,
 ) -> None:
     """Create or update the stack's cluster; with --job, then run a job on it.
 
@@ -22,8 +26,8 @@ def up(
 
     session = Session(stack)
     if job is None:
-        bring_up(session, None, refresh=refresh)
+        bring_up(session, None, refresh=refresh, plan=plan)
         return
     from trainyard.jobs.submit import runner_of  # its problems are reported before anything is started
 
-    bring_up(session, runner_of(session, job), refresh=refresh)
+    bring_up(session, runner_of(session, job), refresh=refresh, plan=plan)

@@ -1,7 +1,5 @@
 """Converts typer's errors for wrong options, arguments and commands to problems."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,42 +8,20 @@ import typer
 
 from infra.errors import Problem, nearest
 
-FORMER: Mapping[str, str] = {
-    "access": "team access",
-    "adopt": "stack import",
-    "bootstrap": "stack state-bucket",
-    "bundle": "job bundle",
-    "deploy-role": "stack deploy-role",
-    "env": "stack env",
-    "forward": "job forward",
-    "images": "stack images",
-    "login": "team login",
-    "preempt": "local preempt",
-    "prepare": "local prepare",
-    "price": "cost",
-    "queue": "job queue",
-    "rehearse": "stack rehearse",
-    "rerun": "job rerun",
-    "schema": "stack validate --schema json",
-    "search": "job search",
-    "secret": "team secret",
-    "stacks": "job traces",
-    "submit": "run job.yaml",
-    "validate": "stack validate",
-}
-"""Former name of a command → what to type now."""
-REMOVED: Mapping[str, str] = {
-    "measure": "jobs measure their checkpoints; write the time as `checkpoint_seconds` of the spot pool"
-}
-"""Removed command → what there is instead."""
 _RULE = re.compile(r"Input should be (.+?)(?:, unable to .*)?$|(one of .+?)\.?$")
 """What pydantic and typer say of a value that they refuse."""
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*?)'")
 _TOO_MANY = re.compile(r"Got unexpected extra argument.*? \((.*)\)$")
 
 
-def problem_of(error: Any) -> Problem | None:  # noqa: ANN401 -- typer declares no attribute of its errors
-    """Return what is wrong on the command line; None for an error that is only a help text."""
+def problem_of(
+    error: Any,  # noqa: ANN401 -- typer declares no attribute of its errors
+    groups: Mapping[str, Sequence[str]],
+) -> Problem | None:
+    """Return what is wrong on the command line; None for an error that is only a help text.
+
+    `groups`: the commands of each group, of which one was perhaps meant.
+    """
     context, option = getattr(error, "ctx", None), getattr(error, "option_name", "")
     if context is None:  # typer's parser does not know the command
         shown = "`trainyard COMMAND --help`"
@@ -60,8 +36,9 @@ def problem_of(error: Any) -> Problem | None:  # noqa: ANN401 -- typer declares 
     if unknown := _UNKNOWN_COMMAND.match(error.message):
         commands = context.command.commands
         names = [name for name, each in commands.items() if not each.hidden]
-        now = FORMER.get(unknown[1]) if context.parent is None else None
-        fix = f"`{command} {unknown[1]}` is now `{command} {now}`" if now else REMOVED.get(unknown[1], "")
+        group = next((name for name, members in groups.items() if unknown[1] in members), "")
+        is_below = group and context.parent is None
+        fix = f"did you mean `{command} {group} {unknown[1]}`?" if is_below else ""
         return _unknown(command, unknown[1], names, fix)
     if extra := _TOO_MANY.match(error.message):
         takes_stack = any("--stack" in each.opts for each in context.command.params)

@@ -1,7 +1,5 @@
 """Constructs one component for the engine: request on stdin, response or status on stdout."""
 
-from __future__ import annotations
-
 import os
 import sys
 

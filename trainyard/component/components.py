@@ -2,23 +2,22 @@
 and returns its outputs. If the input is not yet known, a preview warns and declares no part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isawaitable
 from typing import Any
 
 import pulumi
 
+from engine.paths import Paths
 from infra import team_queues
 from infra.common.kubernetes_objects import named_after
 from infra.errors import InputError, Problem
 from infra.program import declare, declare_fleet
 from infra.stackfile import Fleet, Stack, parse, parse_fleet
 from infra.stackfile.job_file import parse_job
-from infra.stackfile.source import SpecSource
+from infra.stackfile.source import SpecSource, with_teams
 from policies.config import EvaluatedStack as Run
 from trainyard.component.guards import (
     check_fleet,
@@ -79,8 +78,10 @@ class Kind:
     def _within(self, problem: Problem) -> Problem:
         """Spell a path from the component's input on: `stack.pools[0].num_nodes`."""
         begins = problem.path.partition(".")[0].partition("[")[0]
-        path = problem.path if begins in {self.key, *self.others} else f"{self.key}.{problem.path}"
-        return Problem(path, problem.got, problem.allowed, problem.fix)
+        is_file = problem.location.startswith(f"{problem.path}:")
+        path = problem.path if is_file or begins in {self.key, *self.others} else f"{self.key}.{problem.path}"
+        location = "" if problem.location == self.key else problem.location  # of a team's file
+        return replace(problem, path=path, location=location)
 
 
 class Component(pulumi.ComponentResource):
@@ -120,7 +121,8 @@ class Component(pulumi.ComponentResource):
 
 
 def _cluster(inputs: Inputs, source: SpecSource, run: Run) -> Parts:
-    stack: Stack = parse(inputs[source.key], source, run.name)
+    data, source = with_teams(inputs[source.key], source, Paths.from_environment().stacks)
+    stack: Stack = parse(data, source, run.name)
     check_stack(stack, run)
     warn_or_refuse_host(stack, must_fit=not run.dry_run)
     artifacts = provide(stack, pulumi.log.info, is_preview=run.dry_run)

@@ -2,8 +2,6 @@
 a response or a status with all problems.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -14,6 +12,7 @@ from pulumi.runtime import settings
 from pulumi.runtime.proto import errors_pb2, provider_pb2, status_pb2
 
 from engine.provider.components import REFUSED
+from infra.common.quantities import whole_numbers
 from infra.errors import InputError, Problem, TrainyardError
 from infra.sdk_overhead import reduce_overhead
 from infra.stackfile.answers import KeyPath, answered, answers_to, overrides, show, without_secrets
@@ -118,15 +117,6 @@ def _options(request: provider_pb2.ConstructRequest) -> pulumi.ResourceOptions:
     return options
 
 
-def whole_numbers(value: Any) -> Any:  # noqa: ANN401 -- JSON
-    """Return a value with whole numbers as ints: the protocol has floats only."""
-    if isinstance(value, Mapping):
-        return {key: whole_numbers(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [whole_numbers(part) for part in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _status(error: TrainyardError) -> status_pb2.Status:
     """Return the status that the engine shows: each problem at its property."""
     status = status_pb2.Status(code=INVALID_ARGUMENT, message=_summary(error))
@@ -146,4 +136,5 @@ def _summary(error: TrainyardError) -> str:
 
 
 def _reason(problem: Problem) -> str:
-    return f"got {problem.got}; allowed: {problem.allowed}; fix: {problem.fix}"
+    where = f"{problem.location}: " if problem.location else ""
+    return f"{where}got {problem.got}; allowed: {problem.allowed}; fix: {problem.fix}"

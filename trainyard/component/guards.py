@@ -4,8 +4,6 @@ also warn of unused providers and of a plan that no policy evaluates.
 The rules and their exemptions (`trainyard:exemptions`) are the policy pack's own; the pack has many more.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator, Sequence
 

@@ -5,8 +5,6 @@ All downloads are verified by digest: packages by the locks' hashes, charts by g
 publishers' checksums. If everything is installed, this costs a few file look-ups.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The components' outputs and their types, in the form of a Pulumi schema."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

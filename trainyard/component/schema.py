@@ -5,8 +5,6 @@ So the types follow the models that read stack files. What only a run can check 
 type in its region) is in the descriptions.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -12,8 +12,6 @@ TrainJob are immutable (Kubeflow Trainer, "spec is immutable"), so a changed job
 a separate run folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -2,8 +2,6 @@
 Markdown.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable

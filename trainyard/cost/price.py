@@ -2,8 +2,6 @@
 each price is.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -29,6 +27,7 @@ from catalog import (
 from engine.tables import PlainTable
 from infra.common.target_registry import target_of
 from infra.stackfile import Stack
+from infra.stackfile.storage import LifecycleSpec
 from trainyard.forms import ReportForm
 
 NOT_INCLUDED = (
@@ -40,6 +39,8 @@ NOT_INCLUDED = (
 )
 """Costs of a stack that the catalogue has no prices of."""
 
+_EXAMPLE_GB, _SAVES_PER_DAY = 112, 48
+"""Checkpoint of 7B parameters with Adam: 2 bytes of weights and 14 of optimizer state each."""
 COLUMNS = ("what", "kind", "bought", "number", "USD/h", "USD/month", "price of", "source")
 
 
@@ -78,6 +79,8 @@ class PriceReport:
     stack: str
     estimate: Estimate
     transfers: tuple[Transfer, ...] = ()
+    deleted_checkpoints: str = ""
+    """What deleted checkpoints add to the bucket's bill, in words; empty where the stack makes no bucket."""
     why_nothing_bought: str = ""
     """Reason why the stack buys nothing; empty if it buys something."""
 
@@ -141,6 +144,7 @@ class PriceReport:
         old = [remark(cost) for cost in self.pools if not isinstance(cost.price, MissingPrice)]
         remarks = [each for each in (*missing, *old, *map(remark, (*self.storage, *self.services))) if each]
         remarks += [each.remark for each in self.transfers]
+        remarks += filter(None, [self.deleted_checkpoints])
         return [*remarks, f"not in the totals either: {', '.join(self.not_included)}"]
 
     def show(self, console: Console) -> None:
@@ -175,7 +179,25 @@ def price_report(stack: Stack, today: date) -> PriceReport:
     cost = target_of(stack.target.kind).cost
     purchases = cost.purchases(stack.model_dump(mode="json", by_alias=True))
     transfers = tuple(_transfers(stack, today))
-    return PriceReport(stack.name, catalog.estimate(purchases, today), transfers, cost.nothing_bought)
+    found = catalog.estimate(purchases, today)
+    return PriceReport(stack.name, found, transfers, _deleted(stack, found), cost.nothing_bought)
+
+
+def _deleted(stack: Stack, found: Estimate) -> str:
+    """Say what deleted checkpoints cost at most, by an example, since sizes and intervals are the jobs'."""
+    least = stack.target.LEAST_DELETED_DAYS
+    days = (stack.storage.object_store.lifecycle or LifecycleSpec()).checkpoint_days(least) if least else 0
+    if not days or any(getattr(stack.target, key, None) for key in ("existing_bucket", "storage_group")):
+        return ""
+    num_gb = _EXAMPLE_GB * _SAVES_PER_DAY * days
+    prices = (each.price for each in found.costs if each.name == "object store")
+    rates = [price.usd for price in prices if not isinstance(price, MissingPrice)]
+    usd = f", {_amount(rates[0] * num_gb * 10**9 / 2**30)} USD a month" if rates else ""
+    return (
+        f"bucket: not in the totals: deleted checkpoints are billed for {days} d more; 7B parameters with"
+        f" Adam ({_EXAMPLE_GB} GB), saved each half hour, keep {num_gb / 1000:.1f} TB there{usd}"
+        " (storage.object_store.lifecycle.deleted_checkpoint_days)"
+    )
 
 
 def _transfers(stack: Stack, today: date) -> Iterator[Transfer]:

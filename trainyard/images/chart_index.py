@@ -1,7 +1,5 @@
 """Looks up the digest of a chart version in the index of its Helm repository."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol

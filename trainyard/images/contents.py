@@ -6,8 +6,6 @@ removes files from the layers below it only (OCI Image Format Specification 1.1,
 Changeset").
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

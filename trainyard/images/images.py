@@ -2,8 +2,6 @@
 pins, and fit the fabrics.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

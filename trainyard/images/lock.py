@@ -4,8 +4,6 @@ The file is edited as text, so comments, order and spelling are unchanged; then 
 values of all other keys are compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

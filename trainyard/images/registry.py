@@ -2,8 +2,6 @@
 layers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -128,7 +126,7 @@ class Registries:
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
 
     @classmethod
-    def from_docker_config(cls, environ: Mapping[str, str] = os.environ) -> Registries:
+    def from_docker_config(cls, environ: Mapping[str, str] = os.environ) -> "Registries":
         """Read the logins in Docker's configuration file; credential helpers are not run.
 
         Raises:
@@ -189,7 +187,7 @@ class Registries:
             self.sleep(wait)
         return answer
 
-    def image(self, reference: str) -> RegistryImage:
+    def image(self, reference: str) -> "RegistryImage":
         """Return a reader of an image's parts; no request is sent yet."""
         host, name, version = parse_reference(reference)
         return RegistryImage(self, host, _path(host, name), version)

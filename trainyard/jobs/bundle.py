@@ -4,8 +4,6 @@ In objects and events, the values of variables and arguments that are named as s
 thread stacks are packed as they are.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """`trainyard cancel`: deletes a job, and names where its files are retained."""
 
-from __future__ import annotations
-
 from trainyard.jobs.cluster import key_of
 from trainyard.jobs.key import RUN, JobKey
 from trainyard.jobs.manifest import CHECKPOINTS

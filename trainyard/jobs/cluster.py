@@ -2,8 +2,6 @@
 rights. Objects that the member may not see are omitted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from http import HTTPStatus
@@ -15,7 +13,7 @@ from infra.common import names
 from infra.errors import InputError, Problem
 from trainyard.jobs.key import CLUSTER_QUEUES, FLAVORS, JOB_SET_NAME, WORKLOADS, JobKey
 from trainyard.jobs.served import check_served
-from trainyard.jobs.state import Jobs
+from trainyard.jobs.state import Jobs, events_of
 from trainyard.jobs.workloads import workload_of
 from trainyard.stack.session import Session
 
@@ -100,7 +98,7 @@ class MemberCluster:
 
     def events(self, namespace: str) -> list[Object]:
         """Return the events of a namespace."""
-        return self._visible(f"/api/v1/namespaces/{namespace}/events")
+        return self._visible(events_of(namespace))
 
     def _visible(self, path: str, query: Query = MappingProxyType({})) -> list[Object]:
         try:

@@ -1,13 +1,16 @@
 """`trainyard down`: stops the jobs and removes the cluster; data is retained unless purged."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 
 from infra.errors import InputError, Problem, TrainyardError
+from infra.targets.data_types import DataResource
+from trainyard.jobs.key import QUEUE
 from trainyard.jobs.state import Jobs
+from trainyard.stack.data import save_last, show_fates
 from trainyard.stack.session import Session, one_at_a_time, planned_by_one
+
+_GOES_WITH_CLUSTER = "deleted with the cluster: all jobs, members' Secrets, and every other object in it"
 
 
 def take_down(session: Session, *, purge: bool, confirmed: bool = False) -> None:
@@ -23,13 +26,15 @@ def take_down(session: Session, *, purge: bool, confirmed: bool = False) -> None
     with one_at_a_time(session.paths, name), planned_by_one(session.paths, name):
         session.engine.recover(session.stack_name)
         session.engine.check_unprotected(session.stack_name)  # before jobs are cancelled for nothing
-        if not session.is_embedded:
-            _confirm(session, confirmed=confirmed)
+        lost = [] if session.is_embedded else _confirm(session, confirmed=confirmed)
         if was_up:
+            session.console.print(_GOES_WITH_CLUSTER, highlight=False, soft_wrap=True)
             _drain(session)
         elif not session.is_embedded and session.engine.exists(session.stack_name):
             _drain_elsewhere(session)
         if session.engine.exists(session.stack_name):
+            if lost:
+                save_last(session, lost)  # after the jobs' last writes
             result = session.engine.destroy(
                 session.stack_name, session.progress, writes_state_once=session.is_embedded
             )
@@ -52,18 +57,18 @@ def _nothing_to_purge(session: Session) -> Problem:
     return Problem("--purge", got, "the embedded cluster's stack", fix)
 
 
-def _confirm(session: Session, *, confirmed: bool) -> None:
-    """Print what becomes of the data, and ask for the stack's name where data would be deleted."""
-    from trainyard.stack.data import show_fates  # imports the targets
-
-    if not show_fates(session) or confirmed:
-        return
+def _confirm(session: Session, *, confirmed: bool) -> list[DataResource]:
+    """Print what becomes of the data, and ask for the stack's name where it would be deleted; return that."""
+    lost = show_fates(session)
+    if not lost or confirmed:
+        return lost
     allowed, fix = f"the stack's name, {session.stack_name}", "type it, or give --yes in a pipeline"
     if not sys.stdin.isatty():
         raise InputError([Problem("down", "no terminal to confirm on", allowed, fix)])
     typed = input(f"type the stack's name to delete this data ({session.stack_name}): ").strip()
     if typed != session.stack_name:
         raise InputError([Problem("down", f"{typed!r}; nothing was deleted", allowed, fix)])
+    return lost
 
 
 def _drain(session: Session) -> None:
@@ -79,12 +84,15 @@ def _drain(session: Session) -> None:
 
 def _drain_elsewhere(session: Session) -> None:
     """Stop the jobs of the stack's own teams, where its API server can be reached."""
-    teams = {team.name for team in session.stack.teams}
+    teams = {team.name: team for team in session.stack.teams}
     try:
         jobs = Jobs(session.api)
     except TrainyardError as error:
         session.progress.log(f"its jobs are not cancelled first: {error.problems[0].got}")
         return
     for key in [key for key in jobs.of_teams(session.namespaces) if key.team in teams]:
+        labels = ((jobs.get(key) or {}).get("metadata") or {}).get("labels") or {}
+        if teams[key.team].namespace and labels.get(QUEUE) not in teams[key.team].local_queues:
+            continue  # of others, in a namespace that remains
         session.progress.log(f"stopping {key.name} of team {key.team}")
         jobs.delete_and_wait(key)

@@ -6,8 +6,6 @@ jobs ahead start first and run for the 90th percentile, and running jobs end the
 whichever is sooner. The latest start is infinite if it depends on a job that neither bounds.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Sequence
@@ -40,7 +38,7 @@ class Lengths:
     """Ninetieth percentile; infinite if too few jobs have ended."""
 
     @staticmethod
-    def of(seconds: Sequence[float]) -> Lengths:
+    def of(seconds: Sequence[float]) -> "Lengths":
         """Summarise the lengths of ended jobs."""
         if len(seconds) < ENOUGH_JOBS:
             return Lengths(len(seconds))

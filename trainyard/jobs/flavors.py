@@ -3,8 +3,6 @@
 Kueue does not refuse such a job: it waits, while the flavor's quota is free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

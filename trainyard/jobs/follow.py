@@ -2,8 +2,6 @@
 a summary of the training package's metrics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from infra.errors import ExitCode, Problem, TrainyardError

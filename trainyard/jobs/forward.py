@@ -2,8 +2,6 @@
 that runs a rank. Each connection looks the pod up again, since a restarted job has another.
 """
 
-from __future__ import annotations
-
 import socket
 import threading
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The history of a job of the embedded cluster: events of its queue, its metrics and its nodes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -125,6 +123,7 @@ _EVENT_MESSAGES = {
     "step": "step {step}: the first of attempt {attempt}",
     "started": "attempt {attempt} starts on {nodes}",
     "resumed": "attempt {attempt} resumes at step {step} on {nodes}",
+    "fabric": "{verdict}",
     "notice": "step {step}: preemption notice for {nodes}",
     "preempted": "exited with the checkpoint of step {step} committed",
     "checkpoint_failed": "checkpoint of step {step} failed: {error}",

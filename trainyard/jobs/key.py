@@ -1,7 +1,5 @@
 """Names a job, and the objects, labels and annotations that Kubernetes has of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from infra.clients.kubernetes.api import Kind, path_of

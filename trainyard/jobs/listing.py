@@ -1,13 +1,14 @@
 """`trainyard jobs`: lists the jobs of the user's teams, once or at each change."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import cache, partial
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -18,9 +19,11 @@ from infra.common import names
 from trainyard.forms import Form
 from trainyard.jobs import workloads
 from trainyard.jobs.cluster import MemberCluster
-from trainyard.jobs.key import JOB, JOB_SETS, TRAIN_JOBS, WORKLOADS
+from trainyard.jobs.key import JOB, JOB_SET_NAME, JOB_SETS, TRAIN_JOBS, WORKLOADS, JobKey
 from trainyard.jobs.node_pods import CONTAINER
-from trainyard.jobs.state import JobState, state_of
+from trainyard.jobs.saves import last_saves
+from trainyard.jobs.state import JobState, state_of, with_reason
+from trainyard.jobs.timeline import brief
 from trainyard.jobs.workloads import owner
 from trainyard.stack.session import Session
 
@@ -57,10 +60,12 @@ class JobRow:
     """Number of times that all of its pods were restarted."""
     created: datetime
     reason: str
-    """Reason why the job waits, has ended or is paused."""
+    """Reason why the job waits, does not start, has ended or is paused."""
     message: str
     """What Kueue itself says, of which `reason` is in our words."""
     running_on: tuple[str, ...]
+    saved: dict[str, Any] | None = None
+    """Step and time of its newest durable checkpoint, where it is known."""
 
 
 def show_jobs(session: Session, form: Form, *, watch: bool, verbose: bool = False) -> None:
@@ -70,7 +75,7 @@ def show_jobs(session: Session, form: Form, *, watch: bool, verbose: bool = Fals
     """
     cluster = MemberCluster(session)
     if not watch:
-        _print(session.console, rows(cluster), form, verbose=verbose)
+        _print(session.console, _with_saves(cluster, rows(cluster)), form, verbose=verbose)
     elif form is Form.JSON:
         for found in changes(cluster):
             session.console.file.write(_json(found, indent=None) + "\n")
@@ -79,6 +84,15 @@ def show_jobs(session: Session, form: Form, *, watch: bool, verbose: bool = Fals
         with Live(console=session.console, auto_refresh=False) as live:
             for found in changes(cluster):
                 live.update(_table(found), refresh=True)
+
+
+def _with_saves(cluster: MemberCluster, found: Sequence[JobRow]) -> list[JobRow]:
+    keys = {JobKey(row.team, row.name): row for row in found}
+    saves = last_saves(cluster.api, [key for key, row in keys.items() if row.state == "running"])
+    return [
+        replace(row, reason=row.reason or str(save), saved=save.data) if (save := saves.get(key)) else row
+        for key, row in keys.items()
+    ]
 
 
 def changes(cluster: MemberCluster) -> Iterator[list[JobRow]]:
@@ -92,9 +106,10 @@ def changes(cluster: MemberCluster) -> Iterator[list[JobRow]]:
         time.sleep(POLL_SECONDS)
 
 
-def rows(cluster: MemberCluster) -> list[JobRow]:
-    """Read all jobs of the user's teams, the newest last."""
-    found = [row for namespace in cluster.namespaces for row in _of_namespace(cluster, namespace)]
+def rows(cluster: MemberCluster, *namespaces: str) -> list[JobRow]:
+    """Read all jobs of the user's teams, or those of some of their namespaces, the newest last."""
+    chosen = namespaces or cluster.namespaces
+    found = [row for namespace in chosen for row in _of_namespace(cluster, namespace)]
     return sorted(found, key=lambda row: (row.created, row.team, row.name))
 
 
@@ -106,21 +121,19 @@ def _of_namespace(cluster: MemberCluster, namespace: str) -> Iterator[JobRow]:
         owner(each)[1]: each for each in cluster.objects(WORKLOADS, namespace) if owner(each)[0] == "TrainJob"
     }
     sets = {each["metadata"]["name"]: each for each in cluster.objects(JOB_SETS, namespace)}
-    pods = cluster.pods(namespace)
+    pods: dict[str, list[Object]] = defaultdict(list)
+    for pod in cluster.pods(namespace):
+        pods[pod["metadata"]["labels"].get(JOB_SET_NAME, "")].append(pod)
+    events = cache(partial(cluster.events, namespace))
     for job in jobs:
         name = job["metadata"]["name"]
-        running = _running(pods, name)
-        state = state_of(job, record := records.get(name, {}), [pod["spec"]["nodeName"] for pod in running])
+        own = pods[name]
+        running = [pod for pod in own if pod["status"].get("phase") == "Running"]
+        state = with_reason(state_of(job, record := records.get(name, {}), own), own, events)
         held = _held(cluster, job, running) if state.phase in {"running", "admitted"} else ""
         yield _row(
             job, record, sets.get(name, {}), replace(state, phase="held", reason=held) if held else state
         )
-
-
-def _running(pods: Sequence[Object], job: str) -> list[Object]:
-    label = "jobset.sigs.k8s.io/jobset-name"
-    own = [pod for pod in pods if pod["metadata"]["labels"].get(label) == job]
-    return [pod for pod in own if pod["status"].get("phase") == "Running"]
 
 
 def _held(cluster: MemberCluster, job: Object, running: Sequence[Object]) -> str:
@@ -198,16 +211,3 @@ def _table(found: Sequence[JobRow]) -> PlainTable:
             where,
         )
     return table
-
-
-def brief(time_span: timedelta) -> str:
-    """Write a span of time in its two largest units: `2 h 5 min`."""
-    seconds = max(0, int(time_span.total_seconds()))
-    units = [
-        ("d", seconds // 86400),
-        ("h", seconds // 3600 % 24),
-        ("min", seconds // 60 % 60),
-        ("s", seconds % 60),
-    ]
-    first = next((index for index, (_, number) in enumerate(units) if number), 3)
-    return " ".join(f"{number} {unit}" for unit, number in units[first : first + 2] if number) or "0 s"

@@ -6,8 +6,6 @@ platform, where members of the team may execute one (`infra/platform/storage/log
 before lines of the job are stored, the kubelets' logs of the existing pods are printed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -103,7 +101,7 @@ class LogPosition:
         """The time that a new connection names; empty before the first line."""
         return next(iter(self._printed[min(self._printed)])).decode() if self._printed else ""
 
-    def copy(self) -> LogPosition:
+    def copy(self) -> "LogPosition":
         return LogPosition({second: Counter(times) for second, times in self._printed.items()})
 
     def add(self, moment: bytes) -> None:
@@ -442,6 +440,8 @@ def show_logs(session: Session, name: str, chosen: Selection, *, follow: bool) -
     key = key_of_stored_logs(session, name)
     logs = StoredLogs(session, key)
     chosen = _of_a_node(chosen, logs.job, key)
+    if logs.job is not None and (state := Jobs(session.api).state(key)).reason and not state.ended:
+        sys.stderr.write(f"── {key.name} is {state.phase}: {state.reason}\n")
     found = False
     if logs.exists():
         for line in _after_headings(logs.lines(chosen, follow=follow)):

@@ -1,7 +1,5 @@
 """Renders a TrainJob: metadata, command, environment, resources, volumes, origin of code and data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -30,6 +28,8 @@ PYTHON_PATH = "PYTHONPATH"
 RESTARTS = 3
 """Default number of restarts of a node's ranks in the same pod."""
 _LAUNCHERS = frozenset({"accelerate", "deepspeed"})
+_PYTHON = 'command -v "$0" >/dev/null || exec python3 "$@"; exec "$0" "$@"'
+"""Shell program that starts Python by the given name, or as python3 where an image has no such name."""
 _SHARED_MEMORY = {"name": "shared-memory", "mountPath": "/dev/shm"}  # noqa: S108 -- where PyTorch and NCCL look
 _READABLE = 0o440
 
@@ -112,12 +112,13 @@ def manifest(
     asked = job.model_dump_json(exclude={"interruptions"}, exclude_defaults=True)
     read = [each for each in datasets if each.name in job.datasets]
     run_dir = f"{CHECKPOINTS}/{job.name}/{run}"
-    started = _started(job, run_dir, datasets)
+    ours = _program(job, run_dir, datasets) if job.command is None else {}
     hashes = {each.name: each.digest for each in read}
-    words = job.command or (*started["command"], *started["args"])
+    words = job.command or (*ours["command"], *ours["args"])
     found = checkout or Checkout()
     image = job.image or found.image
     origin = Origin(image, words, hashes, job.code or "", found.commit, dirty=found.dirty)
+    variables = environment(job, run_dir, origin, datasets)
     ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
     spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
     labels = {QUEUE: placement.local_queue, "kueue.x-k8s.io/priority-class": job.priority}
@@ -140,8 +141,8 @@ def manifest(
                 "numNodes": job.num_nodes,
                 "numProcPerNode": _ranks_of_torchrun(job),
                 **({"image": job.image} if job.image else {}),
-                **started,
-                "env": environment(job, run_dir, origin, datasets),
+                **(ours or {"command": _own_command(job, [each["name"] for each in variables])}),
+                "env": variables,
                 "resourcesPerNode": _resources(job, placement.share),
             },
         },
@@ -154,10 +155,13 @@ def _ranks_of_torchrun(job: JobSpec) -> int:
     return job.accelerators_per_node if started_by_itself else job.ranks_per_node
 
 
-def _started(job: JobSpec, run_dir: str, datasets: Sequence[JobDataset]) -> dict[str, list[str]]:
-    """Command of the container: the job's own, or the training package's program."""
-    if job.command is not None:
-        return {"command": [*(unpacking() if job.code else []), *_around(job), *_ranks(job)]}
+def _own_command(job: JobSpec, variables: Sequence[str]) -> list[str]:
+    """Return what starts the job's own command in a container that has these variables."""
+    return [*(unpacking() if job.code else []), *_around(job), *_ranks(job, variables)]
+
+
+def _program(job: JobSpec, run_dir: str, datasets: Sequence[JobDataset]) -> dict[str, list[str]]:
+    """Return command and arguments of the training package's program."""
     timeout = {EXIT_TIMEOUT: f"{exit_seconds(job.grace_seconds):g}"} if job.grace_seconds else {}
     restarts = {"restarts": job.restarts} if job.restarts is not None else {}
     settings = {**data_settings(job, datasets), **timeout, **restarts, "run_dir": run_dir}
@@ -217,7 +221,7 @@ def _around(job: JobSpec) -> list[str]:
     return ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed", f"{minutes * 60}", *settings]
 
 
-def _ranks(job: JobSpec) -> list[str]:
+def _ranks(job: JobSpec, variables: Sequence[str]) -> list[str]:
     """Command that starts the ranks: one per accelerator for a Python program, else one per node, unless the
     job sets it.
 
@@ -229,8 +233,11 @@ def _ranks(job: JobSpec) -> list[str]:
     if not by_rank and job.processes_per_node is None:
         return [*_joining(job), *command]
     if _is_mpi(job):
-        given = [name for name in variables(job) for name in ("-x", name)]
-        return ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *given, *command]
+        # Ranks of other nodes come by SSH, whose sessions have none of the pod's variables.
+        owns = (PYTHON_PATH if name == f"TRAINYARD_{PYTHON_PATH}" else name for name in variables)
+        given = [word for name in owns for word in ("-x", name)]
+        found = ["/bin/sh", "-c", _PYTHON] if by_rank else []
+        return ["mpirun", "-n", str(job.num_nodes * job.ranks_per_node), *given, *found, *command]
     restarts = f"{RESTARTS if job.restarts is None else job.restarts}"
     if not by_rank:
         torchrun = ["-m", "torch.distributed.run", f"--max-restarts={restarts}", "--no-python"]
@@ -243,11 +250,6 @@ def _joining(job: JobSpec) -> list[str]:
     """Return the wrapper of a launcher that does not read torchrun's variables: its nodes must join."""
     is_alone = job.num_nodes == 1 or PurePosixPath((job.command or ("",))[0]).name not in _LAUNCHERS
     return [] if is_alone else ["/bin/sh", "-c", program("join_nodes.sh").rstrip(), "join_nodes"]
-
-
-def variables(job: JobSpec) -> list[str]:
-    """Name the variables that the job itself has."""
-    return [*job.environment, *(each.variable for each in job.secrets if each.variable)]
 
 
 def environment(

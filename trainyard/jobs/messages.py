@@ -4,8 +4,6 @@ The patterns are those of Kueue 0.18.4 (pkg/scheduler, pkg/cache/scheduler, pkg/
 without a row is shown as it is.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

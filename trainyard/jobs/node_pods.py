@@ -1,7 +1,5 @@
 """Finds the newest pod of each node of a job, its ranks, and the pod that runs a given rank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,12 +52,12 @@ def newest_of_each_node(pods: Sequence[Object]) -> list[NodePod]:
     return [newest[number] for number in sorted(newest)]
 
 
-def pods_of(cluster: MemberCluster, key: JobKey) -> list[NodePod]:
+def pods_of(cluster: "MemberCluster", key: JobKey) -> list[NodePod]:
     """Return the newest pod of each node of a job, in the order of the nodes."""
     return newest_of_each_node(cluster.pods(key.namespace, key.name))
 
 
-def running_pod(cluster: MemberCluster, key: JobKey, rank: int) -> NodePod:
+def running_pod(cluster: "MemberCluster", key: JobKey, rank: int) -> NodePod:
     """Return the pod that has a rank now.
 
     Raises:

@@ -1,7 +1,5 @@
 """`trainyard run --dry-run`: prints where a job would run, when, and at what price."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -5,8 +5,6 @@ Kueue suspends the job as at a preemption: after `spec.active: false` is set on 
 SIGTERM and their grace period to commit a checkpoint. Each pod's exit code shows whether it committed one.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 queue that can run nodes of this size. The flavors' whole capacity counts, whatever is free now. A job that
 fits nowhere is refused, and the error lists the flavors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -73,7 +71,7 @@ class PlacedJob:
     """Flavors that the job may use, the preferred one first."""
 
 
-def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
+def flavors_of(cluster: "MemberCluster", namespace: str) -> list[Flavor]:
     """Return the flavors of a team's queues, those of its first queue first.
 
     Raises:
@@ -96,7 +94,7 @@ def flavors_of(cluster: MemberCluster, namespace: str) -> list[Flavor]:
     return found
 
 
-def _local_queues(cluster: MemberCluster, namespace: str) -> dict[str, str]:
+def _local_queues(cluster: "MemberCluster", namespace: str) -> dict[str, str]:
     """Cluster queue → the team's local queue for it; one with the same name takes precedence."""
     local = {
         str(each["metadata"]["name"]): str(each["spec"]["clusterQueue"])

@@ -1,7 +1,5 @@
 """Reads the pools of a Kueue ClusterQueue: quota, use, and what its cohort has free."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

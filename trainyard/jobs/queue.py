@@ -2,8 +2,6 @@
 start.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -23,10 +21,11 @@ from trainyard.jobs.cluster import MemberCluster
 from trainyard.jobs.estimate import Holder, Lengths, PoolCapacity, earliest, latest
 from trainyard.jobs.flavors import FlavorLimits, node_labels
 from trainyard.jobs.key import LOCAL_QUEUES, WORKLOADS
-from trainyard.jobs.listing import brief
+from trainyard.jobs.listing import JobRow, rows
 from trainyard.jobs.pools import Pool, max_accelerators, pools_of, usage
 from trainyard.jobs.served import check_served
 from trainyard.jobs.state import waiting_message, waiting_reason
+from trainyard.jobs.timeline import brief
 from trainyard.jobs.workloads import owner
 from trainyard.stack.session import Session
 
@@ -77,13 +76,16 @@ class Queue:
     teams: tuple[str, ...]
     pools: tuple[Pool, ...]
     waiting: tuple[PendingJob, ...]
+    starting: tuple[JobRow, ...]
+    """Admitted jobs whose pods do not run, with the reason."""
     others_waiting: int | None
     """Number of other teams' pending jobs; None if the user may not see the queue."""
 
 
 def show_queue(session: Session, form: Form, *, verbose: bool = False) -> None:
     """Print every queue of the user's teams, and what waits in it; if `verbose`, what Kueue says of it."""
-    found = queues(MemberCluster(session), datetime.now(UTC))
+    cluster = MemberCluster(session)
+    found = queues(cluster, rows(cluster), datetime.now(UTC))
     if form is Form.JSON:
         session.console.file.write(
             json.dumps([asdict(each) for each in found], indent=2, default=_iso) + "\n"
@@ -150,17 +152,20 @@ def _records(cluster: MemberCluster) -> list[Object]:
     return [each for namespace in cluster.namespaces for each in cluster.objects(WORKLOADS, namespace)]
 
 
-def queues(cluster: MemberCluster, now: datetime) -> list[Queue]:
-    """Read the queues of the user's teams."""
+def queues(cluster: MemberCluster, jobs: Sequence[JobRow], now: datetime) -> list[Queue]:
+    """Read the queues of the user's teams, whose jobs were read just before."""
     local_queues, records = _local_queues(cluster), _records(cluster)
     known, flavors = cluster.cluster_queues(), cluster.flavors()
+    admitted = {(row.team, row.name): row for row in jobs if row.flavor and row.reason}
     found = []
     for name in sorted(set(local_queues.values())):
         own_queues, own = _of_queue(name, local_queues, records)
         positions = _positions(cluster, own_queues) if any(map(workloads.is_waiting, own)) else {}
         teams = sorted({names.team_of(namespace) for namespace, _ in own_queues})
         inputs = _estimate_inputs(name, own, known, flavors, now)
-        found.append(_queue(name, teams, own, known, positions, inputs=inputs))
+        of_queue = {(names.team_of(each["metadata"]["namespace"]), owner(each)[1]) for each in own}
+        starting = [row for key, row in admitted.items() if key in of_queue]
+        found.append(_queue(name, teams, own, known, positions, starting=starting, inputs=inputs))
     return found
 
 
@@ -171,6 +176,7 @@ def _queue(
     known: Mapping[str, Object],
     positions: Mapping[str, int],
     *,
+    starting: Sequence[JobRow],
     inputs: _EstimateInputs,
 ) -> Queue:
     pending_jobs = _in_order([each for each in own if workloads.is_waiting(each)])
@@ -181,7 +187,7 @@ def _queue(
     )
     pending = int(known[name].get("status", {}).get("pendingWorkloads", 0)) if name in known else None
     others = None if pending is None else max(0, pending - len(pending_jobs))
-    return Queue(name, tuple(teams), tuple(pools), waiting, others)
+    return Queue(name, tuple(teams), tuple(pools), waiting, tuple(starting), others)
 
 
 def _estimate_inputs(
@@ -342,6 +348,9 @@ def _print(console: Console, queue: Queue, *, verbose: bool) -> None:
         said = [f"Kueue: {each.message}"] if verbose and each.message else []
         for text in (each.reason, *said, f"start: {each.start.basis}"):
             console.print(f"{each.job}: {text}", highlight=False, markup=False, soft_wrap=True)
+    for row in queue.starting:
+        text = f"{row.name}, admitted to {row.flavor}: {row.reason}"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     if queue.others_waiting:
         console.print(f"{queue.others_waiting} jobs of other teams wait in this queue", highlight=False)
 

@@ -2,8 +2,6 @@
 After that, or with an expired credential, the error names the command that follows the job again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
@@ -86,13 +84,13 @@ def states(jobs: Jobs, key: JobKey, seconds: float) -> Iterator[tuple[JobState, 
 
 def _changes(before: JobState, now: JobState) -> Iterator[str]:
     """Report changes by the queue and the operators between two polls of a job."""
-    if now.phase == before.phase and now.flavor == before.flavor:
-        return
     if now.flavor and now.flavor != before.flavor:
         yield f"admitted to {now.flavor}"
     elif now.phase == "queued" and before.flavor:
         yield f"left {before.flavor}, waits again: {now.reason}"
-    if now.nodes and now.phase == "running":
+    if now.flavor and now.reason and now.reason != before.reason:
+        yield now.reason
+    if now.phase == "running" and (now.phase, now.flavor) != (before.phase, before.flavor):
         yield f"pods run on {', '.join(now.nodes)}"
 
 

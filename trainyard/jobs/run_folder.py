@@ -4,8 +4,6 @@ The team's jobs write there, and on the embedded cluster the commands that read 
 followed only down to the team's folder, which no pod can replace.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

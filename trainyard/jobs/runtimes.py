@@ -2,8 +2,6 @@
 are not staged or not for its team.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Set
 from dataclasses import dataclass

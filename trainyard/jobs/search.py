@@ -4,8 +4,6 @@ The trials share one study, a file beside their checkpoints. A trial with poor r
 next one in the queue starts. A preempted trial is restarted and continues.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ creating a version: the API server refuses one that exists. This needs versions 
 all versions of a name.
 """
 
-from __future__ import annotations
-
 import base64
 import getpass
 import json

@@ -1,7 +1,5 @@
 """Tells a kind that a cluster does not serve from one of which there are no objects."""
 
-from __future__ import annotations
-
 from infra.clients.kubernetes import ApiServer
 from infra.errors import Problem, TrainyardError
 

@@ -1,7 +1,5 @@
 """`trainyard shell`: opens a shell, or runs one program, in the pod of a rank."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

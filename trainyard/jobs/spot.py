@@ -2,8 +2,6 @@
 restores them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,7 +10,8 @@ from typing import TYPE_CHECKING
 from trainyard.stack.session import Session
 
 if TYPE_CHECKING:
-    from local.cluster import EmbeddedCluster, PreemptionRecord
+    from local.cluster.cluster import EmbeddedCluster
+    from local.cluster.preemption import PreemptionRecord
 
 
 def take_node(session: Session, node: str, notice_seconds: float | None) -> None:
@@ -30,7 +29,7 @@ def give_node_back(session: Session, node: str) -> None:
 class SpotReclaimer:
     """Preempts nodes of a running job in the background, and restores all of them at the end."""
 
-    def __init__(self, cluster: EmbeddedCluster, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, cluster: "EmbeddedCluster", executor: ThreadPoolExecutor) -> None:
         self._cluster = cluster
         self._executor = executor
         self._losses: list[Future[PreemptionRecord]] = []
@@ -52,7 +51,7 @@ class SpotReclaimer:
 
 
 @contextmanager
-def cloud(cluster: EmbeddedCluster) -> Iterator[SpotReclaimer]:
+def cloud(cluster: "EmbeddedCluster") -> Iterator[SpotReclaimer]:
     """Yield a reclaimer; all nodes are restored however the block ends."""
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="cloud") as executor:
         taker = SpotReclaimer(cluster, executor)
@@ -62,7 +61,7 @@ def cloud(cluster: EmbeddedCluster) -> Iterator[SpotReclaimer]:
             taker.give_back()
 
 
-def _report(session: Session, record: PreemptionRecord) -> None:
+def _report(session: Session, record: "PreemptionRecord") -> None:
     first = record.events[0].time
     for event in record.events:
         session.console.print(f"  {event.time - first:6.1f} s  {event.phase}", highlight=False)

@@ -4,11 +4,10 @@ from its TrainJob, its Workload and its pods.
 A job that `Jobs` submits is outside of the engine's state, since queues change its spec while it runs.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from infra.errors import ExitCode, Problem, TrainyardError
 from trainyard.jobs.key import JOB_SET_NAME, TRAIN_JOBS, WORKLOADS, JobKey
 from trainyard.jobs.messages import in_our_words
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
+from trainyard.jobs.reasons import reason_of
 from trainyard.jobs.served import check_served
 from trainyard.jobs.workloads import workload_of
 
@@ -162,9 +162,12 @@ class Jobs:
         job = self.get(key)
         if job is None:
             raise NoSuchJobError([_missing(key)])
-        nodes = [pod["spec"]["nodeName"] for pod in self.pods(key) if pod["status"].get("phase") == "Running"]
         queued = self._api.items(path_of(WORKLOADS, key.namespace))
-        now = state_of(job, workload_of(queued, key) or {}, nodes)
+        now = with_reason(
+            state_of(job, workload_of(queued, key) or {}, pods := self.pods(key)),
+            pods,
+            partial(self._api.items, events_of(key.namespace), empty_on={HTTPStatus.FORBIDDEN}),
+        )
         if now.phase == "complete" and self._has_check_failed(key):
             return replace(now, reason=f"{now.reason} {_NO_SHELL}")
         if now.phase == "failed":
@@ -235,15 +238,28 @@ class Jobs:
     def _has_check_failed(self, key: JobKey) -> bool:
         """Whether the kubelet ended a container since the platform's check in it failed or could not run."""
         query = {"fieldSelector": "reason=FailedPostStartHook"}
-        events = self._api.items(f"/api/v1/namespaces/{key.namespace}/events", query)
+        events = self._api.items(events_of(key.namespace), query)
         pods = {pod["metadata"]["uid"] for pod in self.pods(key)}
         return any(event["involvedObject"].get("uid") in pods for event in events)
 
 
-def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], running_on: Sequence[str]) -> JobState:
-    """Return a job's state, from its object, its Workload (empty: none yet) and the nodes on which its pods
-    run.
-    """
+def events_of(namespace: str) -> str:
+    """Return the path of a namespace's events."""
+    return f"/api/v1/namespaces/{namespace}/events"
+
+
+def with_reason(now: JobState, pods: Sequence[Object], events: Callable[[], Sequence[Object]]) -> JobState:
+    """Return a state with why its pods do not run or have failed; `events` are read where they wait."""
+    if now.phase not in {"admitted", "running", "failed"}:
+        return now
+    waits = now.phase == "admitted" and any(pod["status"].get("phase") == "Pending" for pod in pods)
+    found = reason_of(pods, events() if waits else ())
+    return now if found is None else replace(now, reason=f"{now.reason} {found}".strip())
+
+
+def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], pods: Sequence[Object]) -> JobState:
+    """Return a job's state, from its object, its Workload (empty: none yet) and its pods."""
+    running_on = [pod["spec"]["nodeName"] for pod in pods if pod["status"].get("phase") == "Running"]
     conditions = _true_conditions(job)
     for end in ("Complete", "Failed"):
         if end in conditions:

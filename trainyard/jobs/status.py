@@ -1,7 +1,5 @@
 """`trainyard status`: prints the cluster, its nodes and the jobs with their states on one screen."""
 
-from __future__ import annotations
-
 import json
 from http import HTTPStatus
 from typing import Any
@@ -10,7 +8,9 @@ import catalog
 from engine.tables import PlainTable
 from infra.clients.kubernetes import ApiError
 from infra.common import names
+from infra.stackfile.self_service import expiry_warnings
 from trainyard.forms import Form
+from trainyard.jobs.saves import last_saves
 from trainyard.jobs.state import Jobs
 from trainyard.stack import nodes
 from trainyard.stack.session import Session
@@ -33,22 +33,32 @@ def show_status(session: Session, form: Form) -> None:
 def status_of(session: Session) -> dict[str, Any]:
     """Return the cluster, its nodes (null where the user may not list them) and the jobs, as plain data."""
     jobs, rows = Jobs(session.api), []
-    for key in jobs.of_teams(session.namespaces):
-        state = jobs.state(key)
+    states = {key: jobs.state(key) for key in jobs.of_teams(session.namespaces)}
+    saves = last_saves(session.api, [key for key, state in states.items() if state.phase == "running"])
+    for key, state in states.items():
         row = {"job": key.name, "team": key.team, "state": state.phase, "flavor": state.flavor}
-        rows.append({**row, "nodes": list(state.nodes), "reason": state.reason if state.ended else ""})
+        save = saves.get(key)
+        reason = (state.reason if state.ended or state.flavor else "") or str(save or "")
+        saved = {"saved": save.data if save else None}
+        rows.append({**row, "nodes": list(state.nodes), "reason": reason, **saved})
     if session.is_on_host:
         status = session.cluster.status()
         about = {"name": status.name, "state": status.state, "endpoint": status.endpoint}
-        own = [(node.name, node.pool, node.state, node.gpus) for node in status.nodes]
-        found = [dict(zip(("node", "pool", "state", "accelerators"), each, strict=True)) for each in own]
-        return {**about, "nodes": found, "jobs": rows}
+        return {**about, "nodes": nodes_of(session), "jobs": rows}
     name = session.stack.name if session.has_file else session.context
-    return {"name": name, "endpoint": session.api.address, "nodes": _nodes(session), "jobs": rows}
+    return {"name": name, "endpoint": session.api.address, "nodes": nodes_of(session), "jobs": rows}
 
 
-def _nodes(session: Session) -> list[dict[str, Any]] | None:
-    """Return the nodes of the pools as the API server knows them; None where it refuses to list any."""
+def nodes_of(session: Session) -> list[dict[str, Any]] | None:
+    """Return the nodes of the pools: on this host's cluster those that are gone too, else as the API server
+    knows them; None where it refuses to list any.
+    """
+    if session.is_on_host:
+        own = session.cluster.status().nodes
+        return [
+            {"node": each.name, "pool": each.pool, "state": each.state, "accelerators": each.gpus}
+            for each in own
+        ]
     try:
         found = nodes.of_pools(session.api)
     except ApiError as error:
@@ -68,6 +78,8 @@ def _nodes(session: Session) -> list[dict[str, Any]] | None:
 def _print(session: Session, found: dict[str, Any]) -> None:
     about = ", ".join(found[key] for key in ("state", "endpoint") if key in found)
     session.console.print(f"[bold]{found['name']}[/]: {about}", highlight=False)
+    for warning in expiry_warnings(session.declared_stack) if session.declared_stack else ():
+        session.console.print(f"[yellow]warning[/] {warning}", highlight=False, soft_wrap=True)
     if found["nodes"] is None:
         session.console.print("nodes: these credentials may not list them")
     elif not found["nodes"]:

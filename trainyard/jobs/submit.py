@@ -3,8 +3,6 @@ Each is checked first, submitted once its data is staged, and followed to its en
 reported if the command is interrupted.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -63,7 +61,7 @@ class Ready:
     def key(self) -> JobKey:
         return JobKey(self.job.team, self.job.name)
 
-    def with_code(self, listing: Listing, packed: Pack) -> Ready:
+    def with_code(self, listing: Listing, packed: Pack) -> "Ready":
         """Return it with the folder that it starts in."""
         job = self.job.model_copy(update={"code": packed.digest, "files": ()})
         checkout = replace(self.checkout, commit=listing.commit, dirty=listing.dirty)
@@ -227,8 +225,8 @@ def _packed(session: Session, job: JobSpec, folder: Path) -> tuple[Listing, Pack
     listing = list_files(folder, job.files)
     check_program(job, listing)
     started = time.monotonic()
-    packed = pack(folder, listing.names, job.files)
-    _log_folder(session, listing, packed, time.monotonic() - started)
+    packed = pack(folder, listing.names, job.files, listing.stored)
+    _log_folder(session, folder, listing, packed, time.monotonic() - started)
     return listing, packed
 
 
@@ -260,19 +258,25 @@ def _named(session: Session, ready: Ready, run: str = "") -> Ready:
     return replace(ready, run=run, replaces=str(existing["metadata"]["uid"]) if existing else "")
 
 
-def _log_folder(session: Session, listing: Listing, packed: Pack, seconds: float) -> None:
+def _log_folder(session: Session, folder: Path, listing: Listing, packed: Pack, seconds: float) -> None:
     what = f"{counted(packed.num_files, 'file')}, {size_of(packed.num_bytes)}"
     where = (
         f", commit {listing.commit[:12]}{' and changes' if listing.dirty else ''}" if listing.commit else ""
     )
     session.progress.log(f"code   {what}, packed in {seconds:.1f} s: {packed.digest[:19]}…{where}")
+    modules = [name for name in packed.absent if (folder / name).is_dir()]
+    gone = [name for name in packed.absent if name not in modules]
     left = {
+        "it is a submodule that is not checked out": (modules, "git submodule update --init --recursive"),
+        "it was deleted, or is no file": (gone, "git restore FILE"),
         "git does not track it": (listing.untracked, "git add, or --include"),
         "git ignores it": (listing.ignored, "--include sends it"),
     }
     for why, (found, fix) in left.items():
         if found:
             session.progress.log(f"code   not sent, since {why}: {_first(found)} ({fix})")
+    if packed.pointers:
+        session.progress.log(f"code   sent as pointers of Git LFS: {_first(packed.pointers)} (git lfs pull)")
 
 
 def _first(found: Sequence[str]) -> str:

@@ -1,7 +1,5 @@
 """Prints the summary of a finished job (timeline, figures, next steps), and draws its learning curve."""
 
-from __future__ import annotations
-
 import io
 import math
 import os
@@ -135,6 +133,7 @@ def _next_steps(summary: Summary, plot: Path | None) -> PlainTable:
         _dim("see the cluster"),
         f'eval "$(trainyard stack env -s {summary.stack})" && kubectl get nodes,trainjobs -A',
     )
+    grid.add_row(_dim("see it as a page"), f"trainyard ui -s {summary.stack}")
     grid.add_row(_dim("preempt a node"), "trainyard run JOB.YAML & trainyard local preempt spot-0")
     down = f"trainyard down -s {summary.stack}"
     grid.add_row(_dim("remove it"), f"{down}   (retains checkpoints; with --purge deletes them too)")

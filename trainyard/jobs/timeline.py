@@ -1,10 +1,8 @@
 """Merges the events of a job from several sources into one timeline, and renders it as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rich.text import Text
 
@@ -39,3 +37,16 @@ def table(events: Sequence[TimelineEvent]) -> PlainTable:
         after = f"{event.time - events[0].time:.1f} s"
         grid.add_row(f"[dim]{clock}[/]", after, Text(event.actor, style), Text(event.text))
     return grid
+
+
+def brief(time_span: timedelta) -> str:
+    """Write a span of time in its two largest units: `2 h 5 min`."""
+    seconds = max(0, int(time_span.total_seconds()))
+    units = [
+        ("d", seconds // 86400),
+        ("h", seconds // 3600 % 24),
+        ("min", seconds // 60 % 60),
+        ("s", seconds % 60),
+    ]
+    first = next((index for index, (_, number) in enumerate(units) if number), 3)
+    return " ".join(f"{number} {unit}" for unit, number in units[first : first + 2] if number) or "0 s"

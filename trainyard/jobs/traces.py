@@ -1,7 +1,5 @@
 """`trainyard job traces`: prints the stack of each thread of each rank of a running job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Reads a Kueue Workload: accelerators, priority, time limit, state and times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 

@@ -2,8 +2,6 @@
 program can start.
 """
 
-from __future__ import annotations
-
 import re
 import secrets as random
 import shlex
@@ -19,6 +17,7 @@ from infra.stackfile.job import starts_by_rank
 from infra.stackfile.source import SpecSource, read_whole
 from infra.targets.kubeconfig import namespace_of
 from trainyard.source.files import Listing
+from trainyard.source.foreign import foreign, slurm
 
 TRAIN_JOB = "TrainJob"
 _MAX_BASE = 32
@@ -77,13 +76,17 @@ def written(asked: RunRequest) -> Written:
     """Read the job.yaml, if there is one.
 
     Raises:
-        InputError: the file cannot be read, or no command is given.
+        InputError: the file cannot be read or is another launcher's, or no command is given.
     """
     if asked.file is None:
         if not asked.command:
             fix = "trainyard run -- python train.py, or trainyard run job.yaml"
             raise InputError([Problem("COMMAND", "nothing", "a command, or a job.yaml", fix)])
+        if len(asked.command) == 1 and (problem := slurm(Path(asked.command[0]))) is not None:
+            raise InputError([problem])
         return Written({}, SpecSource("command line", key="command line"))
+    if (problem := foreign(asked.file)) is not None:
+        raise InputError([problem])
     data, source = read_whole(asked.file)
     return Written(data, source)
 

@@ -5,8 +5,6 @@ The digest is that of the uncompressed archive, so it is the same whatever compr
 a content and whether it is executable; owners, times and the other bits of a mode are this host's alone.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os
@@ -53,6 +51,8 @@ _SECRETS = (
     "kubeconfig",
 )
 _SECRET_NAME = re.compile("|".join(map(translate, _SECRETS)))
+_LFS = b"version https://git-lfs.github.com/spec/"
+"""Beginning of a file of Git LFS that was not fetched."""
 _HARMLESS = (".env.dist", ".env.example", ".env.sample", ".env.template")
 _PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----\r?$", re.MULTILINE)
 
@@ -68,6 +68,10 @@ class Pack:
     """Size of the files in bytes."""
     archive: IO[bytes]
     """The uncompressed archive, opened at its start."""
+    absent: tuple[str, ...] = ()
+    """Names that are no files here: submodules that are not checked out, and what was deleted."""
+    pointers: tuple[str, ...] = ()
+    """Files of Git LFS whose content was not fetched."""
 
     def compressed(self) -> IO[bytes]:
         """Return the archive as it is sent; the same bytes on every host."""
@@ -80,6 +84,16 @@ class Pack:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """The form of a file that git stores."""
+
+    mode: int | None
+    """Mode; None: the disk's."""
+    has_lf: bool
+    """Whether its lines end in LF, though not on this disk."""
+
+
+@dataclass(frozen=True)
 class _File:
     name: str
     """Path relative to the folder; bytes that are not UTF-8 are decoded as `os.fsdecode` does it."""
@@ -88,25 +102,35 @@ class _File:
     """Content of the file, or the target of a link."""
 
 
-def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack:
+_OF_DISK = Stored(None, has_lf=False)
+
+
+def pack(
+    folder: Path, names: Iterable[str], listed: Sequence[str] = (), stored: Mapping[str, Stored] = {}
+) -> Pack:
     """Pack the files of a folder. A file that does not exist, or is deleted meanwhile, is omitted.
 
     Args:
         folder: folder that the names are relative to.
         names: names of files and links, in any order.
         listed: patterns of what the user has named, which may look like a secret.
+        stored: files that are packed in git's form instead of the disk's.
 
     Raises:
         InputError: files that look like secrets, links to outside of the folder, or more than
             `MAX_BYTES`; all of it.
     """
-    found_files = _stats(folder, sorted(set(names), key=os.fsencode))
+    absent, pointers = set(names), list[str]()
+    found_files = _stats(folder, sorted(absent, key=os.fsencode))
     _check_size(folder, found_files)
     archive: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
     problems: list[Problem] = []
     found = hashlib.sha256()
     num_files = num_bytes = 0
-    for file in _files(folder, found_files):
+    for file in _files(folder, found_files, stored):
+        absent.discard(file.name)
+        if file.content.startswith(_LFS):
+            pointers.append(file.name)
         problems += _problems(file, listed)
         entry = _entry(file)
         archive.write(entry)
@@ -118,7 +142,8 @@ def pack(folder: Path, names: Iterable[str], listed: Sequence[str] = ()) -> Pack
     archive.write(end)
     found.update(end)
     archive.seek(0)
-    return Pack(f"sha256:{found.hexdigest()}", num_files, num_bytes, archive)
+    digest = f"sha256:{found.hexdigest()}"
+    return Pack(digest, num_files, num_bytes, archive, tuple(sorted(absent)), tuple(pointers))
 
 
 def _stats(folder: Path, names: Iterable[str]) -> dict[str, os.stat_result]:
@@ -133,14 +158,18 @@ def _stats(folder: Path, names: Iterable[str]) -> dict[str, os.stat_result]:
     return found
 
 
-def _files(folder: Path, stats: Mapping[str, os.stat_result]) -> Iterator[_File]:
+def _files(
+    folder: Path, stats: Mapping[str, os.stat_result], stored: Mapping[str, Stored]
+) -> Iterator[_File]:
     for name, known in stats.items():
         with suppress(FileNotFoundError, NotADirectoryError):
             path = os.path.join(folder, name)  # noqa: PTH118
             if stat.S_ISLNK(known.st_mode):
                 yield _File(name, known.st_mode, os.fsencode(os.readlink(path)))  # noqa: PTH115
             elif stat.S_ISREG(known.st_mode):
-                yield _File(name, known.st_mode, _content(path, known.st_size))
+                form, content = stored.get(name, _OF_DISK), _content(path, known.st_size)
+                content = content.replace(b"\r\n", b"\n") if form.has_lf else content
+                yield _File(name, form.mode or known.st_mode, content)
 
 
 def _content(path: str, size: int) -> bytes:

@@ -1,7 +1,5 @@
 """Uploads code into the team's store, unless the store has it, through the team's upload pod."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import closing

@@ -6,8 +6,10 @@ The embedded cluster has a kubeconfig file. Any other cluster is reached by the 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infra.clients.kubernetes import CONNECT_SECONDS, ApiError, ApiServer, NoAnswer, PluginError
 from infra.errors import HostError, InputError, Problem, TrainyardError
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from trainyard.stack.session import Session
 
 UNAUTHORIZED = 401
+SIGN_IN = "for a team's jobs: `trainyard team login FILE`, or export TRAINYARD_CONTEXT=NAME"
 
 
 def connect(session: Session) -> ApiServer:
@@ -34,6 +37,16 @@ def connect(session: Session) -> ApiServer:
     return api
 
 
+def connect_to(session: Session, plan: Iterable[Mapping[str, Any]]) -> ApiServer:
+    """Connect to a cluster that exists: one in a cloud's account by the plan, which has its kubeconfig."""
+    if getattr(session.stack.target, "existing_cluster", None) is None:
+        return session.api
+    claim = next(each["inputs"] for each in plan if each["type"].endswith(":ClusterClaim"))
+    api = api_from(claim["kubeconfig"]["value"], session.paths.engine / "tmp")  # a secret
+    _probe(api, session)
+    return api
+
+
 def kubeconfig_for(session: Session) -> str:
     """Return the kubeconfig by which the stack's cluster is reached; it may hold a credential.
 
@@ -44,6 +57,9 @@ def kubeconfig_for(session: Session) -> str:
 
 
 def _embedded_kubeconfig(session: Session) -> str:
+    if os.geteuid() != 0:  # a member, who names no context, rather than the owner of this host's cluster
+        fix = f"{SIGN_IN}; the embedded cluster of this host is root's"
+        return kubeconfig_with_credentials("", path="--context", fix=fix)
     if not session.kubeconfig.exists():
         fix = "start it with `trainyard up`, or name a context for another cluster (`--context NAME`)"
         raise TrainyardError(

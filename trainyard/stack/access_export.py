@@ -6,8 +6,6 @@ embedded cluster that program is `trainyard credential --member`, which signs a 
 own key. Only root of this host can read the key, and so can sign in as any user.
 """
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

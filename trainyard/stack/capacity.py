@@ -1,7 +1,5 @@
 """Reports at the end of `up` which pools have fewer nodes than they should."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -40,7 +38,7 @@ def report_missing_capacity(session: Session) -> None:
         session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
 
 
-def ready_nodes(api: ApiServer) -> Mapping[str, int]:
+def ready_nodes(api: "ApiServer") -> Mapping[str, int]:
     """Count the ready nodes by pool. Raises TrainyardError as all requests do."""
     from trainyard.stack import nodes
 

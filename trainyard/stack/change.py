@@ -2,46 +2,65 @@
 resources.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from engine.events import OperationResult, label
 from infra.errors import InputError, Problem, TrainyardError
 from infra.stackfile.source import read_config
+from trainyard.stack.backup import warn_of_host
 from trainyard.stack.capacity import report_missing_capacity
+from trainyard.stack.data import check_data, check_teams, explained
 from trainyard.stack.parts import CLUSTER_PARTS, ENGINE_PARTS, PACKAGE_PARTS, host_parts
+from trainyard.stack.plan import Operation, check_approved, operations, read_plan, write_plan
 from trainyard.stack.pool_changes import pool_changes
 from trainyard.stack.session import Session, one_at_a_time, planned_by_one
 
 
 def bring_up(
-    session: Session, run_job: Callable[[Session, float], None] | None, *, refresh: bool = False
+    session: Session,
+    run_job: Callable[[Session, float], None] | None,
+    *,
+    refresh: bool = False,
+    plan: Path | None = None,
 ) -> None:
-    """Create the stack's resources, then run a job, if one is given, with the time of the start."""
+    """Create the stack's resources, then run a job, if one is given, with the time of the start.
+
+    With a plan, operations that it does not have are refused before anything is changed.
+    """
     started = time.time()
+    approved = read_plan(plan) if plan else None
+    if plan and refresh:
+        got, fix = "--refresh too", "make the plan after a change by hand is in the state: pulumi refresh"
+        raise InputError([Problem("--plan", got, "one of --plan and --refresh, which may find more", fix)])
     stack = session.stack  # wrong input ends here, before anything is started
     session.check_host()  # so does a host that lacks what Trainyard cannot install
     with one_at_a_time(session.paths, stack.name):
         with planned_by_one(session.paths, stack.name):
-            _change(session, refresh=refresh)
+            _change(session, refresh=refresh, approved=approved)
         if run_job is not None:
             run_job(session, started)
     program = f"trainyard run -s {stack.name} --team {stack.teams[0].name} --gpus 2 -- python train.py"
     session.console.print(f"your own code, from its folder: {program}", highlight=False, soft_wrap=True)
 
 
-def _change(session: Session, *, refresh: bool) -> None:
+def _change(session: Session, *, refresh: bool, approved: Sequence[Operation] | None) -> None:
     """Create, change and delete resources until the stack is as declared."""
     prepare_host(session)
     session.engine.recover(session.stack_name)  # a killed engine may still be creating the cluster
     is_first = session.engine.is_empty(session.stack_name)
+    if is_first:
+        warn_of_host(session)
     is_incomplete = _settle(session, is_first=is_first)
     if session.is_of_others:
         _hand_over(session)
-    if not session.is_embedded:  # the policies evaluate each object before its creation
-        _preview(session)
+    if approved is not None or not session.is_embedded:  # policies evaluate each object before its creation
+        planned = operations(_preview(session, continues=True, refresh=refresh).steps)
+        if approved is not None:
+            check_approved(approved, planned)
+    elif not is_first:
+        check_teams(session)
     try:
         result = session.engine.up(
             session.stack_name,
@@ -120,33 +139,41 @@ def prepare_host(session: Session, *, for_package: bool = False, for_tests: bool
     session.toolchain.ensure(*wanted_artifacts(session), *parts, *(tests if for_tests else ()))
 
 
-def show_preview(session: Session) -> None:
-    """Preview the changes, evaluated by the policy pack."""
+def show_preview(session: Session, plan: Path | None = None) -> None:
+    """Preview the changes, evaluated by the policy pack; write them to a plan's file, if one is given."""
     stack = session.stack  # wrong input ends here
     prepare_engine(session)
     with planned_by_one(session.paths, stack.name):
-        _preview(session)
+        result = _preview(session)
         if session.is_of_others:
             _hand_over(session, now=False)
+    if plan:
+        write_plan(plan, operations(result.steps))
 
 
-def _preview(session: Session) -> None:
-    from trainyard.stack.data import check_data, explained
-
+def _preview(session: Session, *, continues: bool = False, refresh: bool = False) -> OperationResult:
+    """Preview; `continues`: an `up` follows, for which what a killed one has begun is made ready."""
     if session.is_of_others:  # first: a preview would stop at the first object that others have
-        from trainyard.stack.cluster.findings import check_cluster
+        from trainyard.stack.cluster.findings import check_cluster, mark_of
+        from trainyard.stack.cluster.names_taken import forget_begun, planned
         from trainyard.stack.preview import announced, prepared
 
-        check_cluster(session, announced(session, prepared(session)))
+        states = announced(session, prepared(session))
+        api = check_cluster(session, states)
+        if continues:
+            forget_begun(api, planned(states), mark_of(session))
     try:
         result = session.engine.preview(
-            session.stack_name, session.progress, policy_packs=[session.paths.policies]
+            session.stack_name, session.progress, policy_packs=[session.paths.policies], refresh=refresh
         )
     except TrainyardError as error:
         raise explained(session, error) from error
     _report(session, result)
     if not session.is_embedded:  # whose data is in folders of this host, which no engine deletes
         check_data(session, result.steps)
+    elif not session.engine.is_empty(session.stack_name) and session.cluster_exists:
+        check_teams(session)
+    return result
 
 
 def _hand_over(session: Session, *, now: bool = True) -> None:
@@ -156,7 +183,7 @@ def _hand_over(session: Session, *, now: bool = True) -> None:
     if session.engine.is_empty(session.stack_name):
         return
     for key, urns in handed_over(session.stack, session.engine.resources(session.stack_name)):
-        objects = f"{key}: existing: its {len(urns)} objects"
+        objects = f"{key}: existing: {len(urns)} objects of it"
         if now:
             session.engine.disown(session.stack_name, urns)
             text = f"{objects} stay in the cluster, and are its owner's from now on"

@@ -2,11 +2,10 @@
 may assume it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict
+from typing import Literal
 
 from infra.errors import InputError, Problem
 from infra.targets.deploying import Pipeline
@@ -15,14 +14,22 @@ from trainyard.stack.session import Session
 
 
 def pipeline_of(
-    github: str, gitlab: str, *, read_only: bool, branch: str = "main", host: str = "gitlab.com"
+    github: str,
+    gitlab: str,
+    *,
+    stack: str,
+    read_only: bool,
+    branch: str = "main",
+    host: str = "gitlab.com",
+    ids: str = "",
 ) -> Pipeline:
     """Return the pipeline that the command's options name. Raises InputError."""
     if bool(github) == bool(gitlab):
         got = f"--github {github} --gitlab {gitlab}" if github else "neither --github nor --gitlab"
         fix = "name the project whose jobs take the role"
         raise InputError([Problem("pipeline", got, "one of --github and --gitlab", fix)])
-    return Pipeline("github" if github else "gitlab", github or gitlab, read_only, branch, host)
+    service: Literal["github", "gitlab"] = "github" if github else "gitlab"
+    return Pipeline(service, github or gitlab, read_only, branch, host, stack=stack, ids=ids)
 
 
 def show_deploy_role(session: Session, pipeline: Pipeline) -> None:

@@ -1,7 +1,5 @@
 """`trainyard doctor`: prints what this host and the cloud account have and lack for `up`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -95,16 +93,17 @@ def _ask_cluster(session: Session, diagnosis: Diagnosis) -> Answer:
     """Ask a cluster that exists whether the stack can come there; names of objects need the charts."""
     if not session.is_of_others:
         return Answer()
-    from trainyard.stack.cluster.findings import examine, mark_of
+    from trainyard.stack.cluster.findings import ask
     from trainyard.stack.preview import announced, prepared
 
+    later = "not checked: names of its objects and pods, for which `trainyard preview` gets the charts first"
     has_charts = all(each.state is DoctorStatus.OK for each in diagnosis.findings)
+    if not has_charts and getattr(session.stack.target, "existing_cluster", None):
+        return Answer(notes=(later,))  # its address is in the plan
     objects = announced(session, prepared(session)) if has_charts else []
-    found = examine(session.api, session.stack, mark_of(session), objects)
-    later = "not checked: names of its objects, for which `trainyard preview` gets the charts first"
-    notes = [note for note in (found.note, "" if has_charts else later) if note]
+    _, found = ask(session, objects)
     nodes = f"the cluster: Kubernetes {found.seen.version}, {len(found.seen.nodes)} nodes"
-    return Answer(found.problems, tuple(notes), nodes)
+    return Answer(found.problems, (*found.notes, *([] if has_charts else [later])), nodes)
 
 
 def _remains(session: Session) -> Iterable[Problem]:

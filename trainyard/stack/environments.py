@@ -4,8 +4,6 @@ The stack retains them (infra/platform/storage/storage.py): jobs that wait, run 
 claim of the environment that they were submitted with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any

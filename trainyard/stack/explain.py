@@ -1,7 +1,5 @@
 """Finds a key of the stack file by its path (`pools.zones`) in the JSON Schema of stack files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

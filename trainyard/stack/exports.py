@@ -2,8 +2,6 @@
 and helm by hand.
 """
 
-from __future__ import annotations
-
 import shlex
 
 from engine.engine import config_file

@@ -2,8 +2,6 @@
 rehearsal's fake.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks that this host can run a stack's embedded cluster."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from engine.paths import Paths

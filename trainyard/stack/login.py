@@ -3,8 +3,6 @@ prints who is signed in. A file is refused if its sign-in program, its variables
 allowed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

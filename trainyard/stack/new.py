@@ -1,7 +1,5 @@
 """`trainyard new`: writes a project from a template of `pulumi new`, without its questions."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lists the nodes of a stack's pools from the Kubernetes API, and reads a node's pool and readiness."""
 
-from __future__ import annotations
-
 from infra.clients.kubernetes import ApiServer, Object
 from infra.common import names
 

@@ -2,8 +2,6 @@
 environment other than Trainyard's own it refuses, and names the command that installs them.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import shlex
@@ -29,6 +27,7 @@ _DISTRIBUTIONS = {
     "numpy": "matplotlib",
 }  # fmt: skip
 """Module → distribution of an extra that has or needs it, where their names differ."""
+ALONE = "; if that would change packages of yours, `uv tool install` or `pipx install` it (docs/package.md)"
 LINES_SHOWN = 6
 """Lines of the installation's output to show when it fails."""
 
@@ -93,7 +92,7 @@ class Packages:
             raise HostError([self.problem(f"missing after {self.command}")])
 
     @classmethod
-    def providing(cls, module: str, paths: Paths) -> Packages | None:
+    def providing(cls, module: str, paths: Paths) -> "Packages | None":
         """Return the first extra with the distribution of a module that an import lacks."""
         top = module.partition(".")[0]
         distribution = canonicalize_name(_DISTRIBUTIONS.get(top, top))
@@ -104,8 +103,9 @@ class Packages:
 
     def problem(self, got: str) -> Problem:
         """Return the problem of packages that are missing, or cannot be imported."""
-        names = ", ".join(map(_written, self._wanted))
-        return Problem(f"packages of the extra `{self.extra}`", got, names, self.command)
+        names, command = ", ".join(map(_written, self._wanted)), self.command
+        fix = f"{command}{ALONE}" if command.startswith("uv pip ") else command
+        return Problem(f"packages of the extra `{self.extra}`", got, names, fix)
 
     @property
     def _wanted(self) -> Sequence[Requirement]:

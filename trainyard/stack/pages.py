@@ -1,7 +1,5 @@
 """Generates the reference of stack files, docs/stack-file.md and a page per target, from their schema."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +26,7 @@ INTRODUCTION = (
     "the models; `--schema json` prints the same as JSON Schema. With this "
     "first line an editor with the YAML language server completes and checks keys:\n\n"
     "```yaml\n# yaml-language-server: $schema=schema.json\n```\n\n"
-    "The [shipped stack files](../stacks) have that line, and [stacks/schema.json](../stacks/schema.json) "
+    "The shipped stack files (`stacks`) have that line, and `stacks/schema.json` "
     "beside them. Rules between sections (a job's queue, a machine's region) are checked by "
     "`trainyard stack validate` only.\n\n"
     "Answers to the questions of `pulumi new` are keys such as `trainyard:stack.target.account`. Each "

@@ -2,8 +2,6 @@
 programs with the component package.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from infra.stackfile import Stack

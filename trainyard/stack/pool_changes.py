@@ -1,7 +1,5 @@
 """Describes how an engine operation changes node pools, one line each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from engine.events import OperationResult

@@ -2,8 +2,6 @@
 them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Mapping
@@ -14,6 +12,7 @@ from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mo
 from pulumi.runtime.stack import run_pulumi_func
 
 from infra.common.artifacts import Artifacts
+from infra.common.quantities import whole_numbers
 from infra.program import declare
 from infra.sdk_overhead import forget_programs_before, reduce_overhead
 from infra.stackfile import Stack
@@ -48,17 +47,18 @@ def declared(stack: Stack, artifacts: Artifacts) -> list[DeclaredResource]:
 
 
 def announced(session: Session, artifacts: Artifacts) -> list[Mapping[str, Any]]:
-    """Return what an `up` would create, in the form of the engine's events, without an engine.
+    """Return what an `up` would have, in the form of the engine's events, without an engine.
 
-    Resources that the state has are left out.
+    `is_known` marks resources that the state has; an `up` would create the others, but for the stack file's
+    `existing_objects`.
     """
     engine, name = session.engine, session.stack_name
-    there = engine.exists(name) and not engine.is_empty(name)
-    known = {_identity(each["urn"]) for each in engine.resources(name)} if there else set()
+    there = engine.resources(name) if engine.exists(name) and not engine.is_empty(name) else []
+    known = {_identity(each["urn"]) for each in there if not each.get("external")}
+    all_own = {"target": session.stack.target.model_copy(update={"existing_objects": ()})}
     return [
-        {"type": each.type, "urn": each.urn, "inputs": each.inputs}
-        for each in declared(session.stack, artifacts)
-        if _identity(each.urn) not in known
+        {"type": each.type, "urn": each.urn, "inputs": each.inputs, "is_known": _identity(each.urn) in known}
+        for each in declared(session.stack.model_copy(update=all_own), artifacts)
     ]
 
 
@@ -85,7 +85,7 @@ class _Recorder(MockMonitor):
         self.declared: list[DeclaredResource] = []
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802, ANN401 -- the protocol's name, untyped
-        properties: Mapping[str, Any] = rpc.deserialize_properties(request.object)
+        properties: Mapping[str, Any] = whole_numbers(rpc.deserialize_properties(request.object))
         answer: Any = super().RegisterResource(request)  # type: ignore[no-untyped-call]
         self.declared.append(DeclaredResource(request.type, request.name, properties, answer.urn))
         return answer

@@ -1,7 +1,5 @@
 """Writes the parts of the reference of stack files from their JSON Schema: tables, types and defaults."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any

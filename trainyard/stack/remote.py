@@ -1,7 +1,5 @@
 """Runs programs in pods of jobs, and connects to their ports; a refusal says who may enter which pods."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus

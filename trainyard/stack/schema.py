@@ -5,8 +5,6 @@ bounds and descriptions. Relations between sections (a job in a queue that does 
 `trainyard stack validate` only.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

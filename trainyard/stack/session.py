@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from infra.clients.kubernetes import ApiServer
     from infra.stackfile import Fleet, Stack
     from infra.targets.target import Target
-    from local.cluster import EmbeddedCluster
+    from local.cluster.cluster import EmbeddedCluster
     from local.cluster.layout import Layout
     from local.toolchain import Toolchain
     from trainyard.stack.packages import Packages
@@ -139,11 +139,13 @@ class Session:
     def project_engine(self) -> Engine:
         """The engine on the project of the stack file: a program that uses the package, or our own."""
         from engine.engine import Engine
+        from trainyard.stack.find import finder
 
         folder = self.paths.stacks.parent
         if folder == self.paths.repository or not (folder / "Pulumi.yaml").exists():
             return self.engine
-        return Engine(replace(self.paths, repository=folder), self.environment())
+        paths, environment = replace(self.paths, repository=folder), self.environment()
+        return Engine(paths, environment, finder(self.stack))
 
     def environment(self) -> dict[str, str]:
         """The engine's variables; the state of an embedded cluster is where the cluster is."""
@@ -157,7 +159,7 @@ class Session:
         Raises:
             TrainyardError: the cluster was never started, or was removed.
         """
-        from local.cluster import EmbeddedCluster
+        from local.cluster.cluster import EmbeddedCluster
 
         return EmbeddedCluster.load(
             self.stack.name, paths=self.paths, toolchain=self.toolchain, progress=self.progress
@@ -170,10 +172,12 @@ class Session:
 
     @property
     def is_of_others(self) -> bool:
-        """Whether the stack names a cluster that exists, by a context of the user's kubeconfig."""
+        """Whether the stack's cluster exists: by a context of the user's, or in a cloud's account."""
         from infra.stackfile.target import ContextCluster
 
-        return isinstance(getattr(self.stack.target, "cluster", None), ContextCluster)
+        target = self.stack.target
+        is_named = isinstance(getattr(target, "cluster", None), ContextCluster)
+        return is_named or getattr(target, "existing_cluster", None) is not None
 
     @property
     def is_on_host(self) -> bool:
@@ -262,12 +266,14 @@ class Session:
         return self.paths.cluster_data(self.stack.name) / "checkpoints" / team / job
 
     def _no_such_stack(self) -> Problem:
-        return Problem(
-            path="--stack",
-            got=self.stack_name,
-            allowed=", ".join(self.paths.stack_names()),
-            fix=f"name one of these, or write {self.stack_file}",
-        )
+        from trainyard.stack.access import SIGN_IN
+
+        if known := ", ".join(self.paths.stack_names()):
+            return Problem(
+                "--stack", self.stack_name, known, f"name one of these, or write {self.stack_file}"
+            )
+        got, fix = f"no stack file in {self.paths.stacks}", f"`trainyard new TEMPLATE`; {SIGN_IN}"
+        return Problem("--stack", got, "a stack file, or a context of your kubeconfig", fix)
 
     def _a_fleet(self) -> Problem:
         return Problem(

@@ -2,8 +2,6 @@
 variables for it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

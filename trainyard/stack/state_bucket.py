@@ -2,8 +2,6 @@
 secrets, in a region that residency permits, and prints the settings that name them.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -2,8 +2,6 @@
 credential, which an exec plugin renews.
 """
 
-from __future__ import annotations
-
 import base64
 import ipaddress
 import json

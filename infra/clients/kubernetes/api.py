@@ -1,7 +1,5 @@
 """`ApiServer`: requests to an API server, as plain data. Each ends: without an answer, or with a refusal."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -59,7 +57,7 @@ class ApiError(TrainyardError):
         self.status, self.message = status, message
 
     @classmethod
-    def of(cls, status: int, body: bytes, what: str = "the cluster's API") -> ApiError:
+    def of(cls, status: int, body: bytes, what: str = "the cluster's API") -> "ApiError":
         """Return the error of an answer: the message of its Status, and nothing else of what it has."""
         try:
             message = str(json.loads(body)["message"])
@@ -99,7 +97,7 @@ class ApiServer:
         self._tls: object = None
 
     @classmethod
-    def of(cls, kubeconfig: str, keys: Path | None = None, *, proxied: bool = True) -> ApiServer:
+    def of(cls, kubeconfig: str, keys: Path | None = None, *, proxied: bool = True) -> "ApiServer":
         """Return the API server of a kubeconfig's text; see `ClusterAccess` for its arguments and errors."""
         return cls(ClusterAccess(yaml.load(kubeconfig, Loader=yaml.CSafeLoader), keys, proxied=proxied))
 
@@ -189,9 +187,12 @@ class ApiServer:
         for line in whole_lines(self.stream(path, {**query, "watch": "true"}, silence=silence)):
             yield json.loads(line)
 
-    def create(self, path: str, body: Object, query: Query = _NOTHING) -> Any:  # noqa: ANN401 -- JSON
-        """Create an object in a collection. Raises as `get` does; it is never repeated."""
-        return json.loads(self._answer("POST", path, query, body))
+    def create(self, path: str, body: Object, query: Query = _NOTHING, *, user: str = "") -> Any:  # noqa: ANN401 -- JSON
+        """Create an object in a collection, as another `user` if one is named. Raises as `get` does.
+
+        It is never repeated.
+        """
+        return json.loads(self._answer("POST", path, query, body, user=user))
 
     def apply(self, path: str, content: Object) -> Any:  # noqa: ANN401 -- JSON
         """Server-side apply: create it, or change just the fields that are ours. Raises as `get` does."""
@@ -238,12 +239,15 @@ class ApiServer:
         kind: str = "application/json",
         seconds: float | None = None,
         accept: str = "*/*",
+        user: str = "",
     ) -> bytes:
         content = None if body is None else json.dumps(body).encode()
         waits = Timeout(connect=seconds or CONNECT_SECONDS, read=seconds or ANSWER_SECONDS)
         with _explained(self.address):
             pool, headers = self._pool()
             headers["Accept"] = accept
+            if user:
+                headers["Impersonate-User"] = user
             if content:
                 headers["Content-Type"] = kind
             answer = pool.request(

@@ -1,7 +1,5 @@
 """Connections into pods: a program that the API server executes in a container, and a port of a pod."""
 
-from __future__ import annotations
-
 import select
 import ssl
 import time
@@ -91,7 +89,7 @@ class PodConnection:
         *,
         stdin: bool = False,
         tty: bool = False,
-    ) -> PodConnection:
+    ) -> "PodConnection":
         """Start a program in a container.
 
         Raises:

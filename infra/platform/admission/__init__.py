@@ -5,7 +5,3 @@ permitted values.
 has its pod templates. `policies` makes ValidatingAdmissionPolicies of the two, and `parameters` the lists
 that differ between teams, from the stack file.
 """
-
-from infra.platform.admission.layer import Admission
-
-__all__ = ["Admission"]

@@ -2,13 +2,12 @@
 templates of each job kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.common import names
 from infra.platform.admission.rules import CLAIM_OF_NO_VOLUME, NO_NEW_FINALIZERS, AdmissionRule, holds_size
+from infra.stackfile.job_validators import SECRET_VALUE
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,15 @@ _OWN_CLUSTER = AdmissionRule(
 """Rule for a RayJob: Kueue 0.18 skips those with a selector (rayjob_controller.go, Skip), their submitter's
 pods too."""
 
+_NAME = AdmissionRule(
+    "name-length",
+    "size(object.metadata.name) + size(string(int(object.spec.?trainer.?numNodes.orValue(1)) - 1))"
+    " <= (object.spec.runtimeRef.name.startsWith('mpi') ? 45 : 49)",
+    "metadata.name: shorten it to 40 characters; names of its pods (NAME-node-0-N-abcde) have 63 at most, and"
+    " the queue would admit a job without pods.",
+)
+"""Rule for a TrainJob: JobSet refuses its JobSet after the admission (jobset_webhook.go, ValidateCreate)."""
+
 JOB_KINDS: Sequence[JobKind] = (
     JobKind(
         "jobs",
@@ -99,7 +107,7 @@ JOB_KINDS: Sequence[JobKind] = (
         ("v1alpha1",),
         partial_paths=(_PATCH,),
         num_nodes="object.spec.?trainer.?numNodes.orValue(1)",
-        own_rules=(_COUNTED_ACCELERATORS,),
+        own_rules=(_COUNTED_ACCELERATORS, _NAME),
     ),
     JobKind(
         "mpijobs",
@@ -267,17 +275,91 @@ SIZE_RULE = AdmissionRule(
 )
 """Rule for a job's number of pods; `{num_nodes}` is the expression of the job's kind."""
 
-FABRIC_RULE = AdmissionRule(
-    "fabric",
-    "containers.all(c, [c.?resources.?limits.orValue({})].all(limits, size(allowed.fabric_resources) == 0 ||"
-    " !allowed.accelerators.exists(each, each in limits) || allowed.fabric_resources.exists(each,"
-    " each in limits)"
-    " || c.?env.orValue([]).exists(each, each.name == 'NCCL_NET' && each.?value.orValue('') == 'Socket')))",
-    "resources: a job of several nodes on this pool asks for its fabric as well"
-    " ({fabric_resources}), or trains"
-    " over TCP; to do that on purpose, set NCCL_NET: Socket.",
+_LEVELS = [f"kueue.x-k8s.io/podset-{kind}-topology" for kind in ("preferred", "required", "slice-required")]
+POSSIBLE: Sequence[AdmissionRule] = (
+    AdmissionRule(
+        "accelerators-of-a-node",
+        "containers.all(c, allowed.node_accelerators.all(each, [each.split('=')].all(node, quantity(string("
+        "c.?resources.?limits[?node[0]].orValue(dyn('0')))).compareTo(quantity(node[1])) <= 0)))",
+        "resources.limits: a pod may have what a node of this team's pools has ({node_accelerators}); take"
+        " more nodes for more accelerators.",
+    ),
+    AdmissionRule(
+        "topology-levels",
+        f"pod.?metadata.?annotations.orValue({{}}).all(key, !(key in {_LEVELS!r})"
+        " || pod.metadata.annotations[key] in allowed.topology_levels)",
+        "annotations kueue.x-k8s.io/podset-…-topology: name a level of this cluster's topologies, one of"
+        " {topology_levels}; the queue would never admit the job.",
+        only_with="topology_levels",
+    ),
+    AdmissionRule(
+        "literal-tokens",
+        "containers.all(c, c.?env.orValue([]).all(each,"
+        f" !each.?value.orValue('').matches({SECRET_VALUE.pattern!r})))",
+        "env: a value looks like a token, which all who see the job would read: store it with `trainyard team"
+        " secret set NAME`, and refer to it by valueFrom.secretKeyRef (`trainyard run --secret NAME`).",
+    ),
 )
-"""Rule for jobs of several nodes: without devices of the fabric NCCL falls back to TCP without an error."""
+"""Rules for pod templates of jobs: what no node can ever run, and what nobody should read."""
+
+_USES_FABRIC = (
+    "allowed.accelerators.exists(each, quantity(string(c.?resources.?limits[?each].orValue(dyn('0'))))"
+    ".isGreaterThan(quantity('0'))) && !c.?env.orValue([]).exists(each, each.name == 'NCCL_NET'"
+    " && each.?value.orValue('') == 'Socket')"
+)
+"""CEL condition that a container `c` has accelerators, and does not say that it means TCP."""
+
+
+def _in_queue(needs: str, holds: str) -> str:
+    """Return the CEL expression for: the condition holds for each `need` that the job's queue lists."""
+    return (
+        f"size(allowed.{needs}) == 0 || [{_QUEUE} + ': '].all(queue, allowed.{needs}.filter(each,"
+        f" each.startsWith(queue)).map(each, each.substring(size(queue))).all(need, {holds}))"
+    )
+
+
+FABRIC_RULES: Sequence[AdmissionRule] = (
+    AdmissionRule(
+        "fabric",
+        _in_queue(
+            "fabric_devices",
+            f"containers.all(c, !({_USES_FABRIC}) || [need.split('=')].all(part, quantity(string(c.?resources"
+            ".?limits[?part[0]].orValue(dyn('0')))).compareTo(quantity(part[1])) >= 0))",
+        ),
+        "resources.limits: a job of several nodes asks for all devices of its queue's fabric"
+        " ({fabric_devices}), or trains over a part of it; to use TCP on purpose, set NCCL_NET: Socket.",
+    ),
+    AdmissionRule(
+        "fabric-parts",
+        _in_queue(
+            "fabric_parts",
+            f"!containers.exists(c, {_USES_FABRIC}) || [need.split('=')].all(part, part[0] == 'annotation'"
+            " ? part[1] in pod.?metadata.?annotations.orValue({}) : part[0] == 'container'"
+            " ? containers.exists(c, c.name == part[1])"
+            " : pod.?spec.?resourceClaims.orValue([]).exists(claim,"
+            " claim.?resourceClaimTemplateName.orValue('') == part[1]"
+            f" && pod.spec.containers.all(c, !({_USES_FABRIC}) || c.?resources.?claims.orValue([]).exists("
+            "each, each.name == claim.name))))",
+        ),
+        "claims, annotations and containers of a job of several nodes: copy those of its queue's fabric from"
+        " the runtime ({fabric_parts}), or set NCCL_NET: Socket to use TCP on purpose.",
+        of="whole",
+    ),
+    AdmissionRule(
+        "fabric-settings",
+        _in_queue(
+            "fabric_settings",
+            "containers.all(c, c.?env.orValue([]).exists(each, each.name == 'NCCL_NET'"
+            " && each.?value.orValue('') == 'Socket') || c.?env.orValue([]).all(each,"
+            " each.?value.orValue('') == '' || (each.name + '=' + each.value != need"
+            " && (!need.startsWith(each.name + '!=') || each.name + '!=' + each.value == need))))",
+        ),
+        "env: remove the variables with which ranks leave their queue's fabric, or GPUDirect"
+        " ({fabric_settings}); to use TCP on purpose, set NCCL_NET: Socket.",
+    ),
+)
+"""Rules for jobs of several nodes: with a part of the fabric NCCL is slower, and without it falls back to
+TCP, both without an error."""
 
 NETWORK_RULE = AdmissionRule(
     "fabric-network",

@@ -1,7 +1,5 @@
 """Declares the ConfigMap that the admission policies read, then each policy, then its binding."""
 
-from __future__ import annotations
-
 import pulumi
 
 from infra.common import names

@@ -1,15 +1,14 @@
 """Renders the ConfigMap that the admission policies read: each team's permitted values."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import catalog
-from catalog import Sidecar
+from catalog import Fabric, Sidecar
+from catalog.fabric_lint import claims, networks
 from infra.common import names
 from infra.common.charts import Manifest
 from infra.platform.base import PlatformContext, metadata
-from infra.platform.fabric import claims, host_claim, host_paths, pod_annotations, privileged_daemons
+from infra.platform.fabric import host_claim, host_paths, pod_annotations, privileged_daemons
 from infra.platform.jobs.runtimes import longest_grace_seconds, runtimes_of
 from infra.stackfile.limits import limits_of
 from infra.stackfile.queue import TeamSpec
@@ -62,9 +61,12 @@ LISTS = (
     "checkpoint_seconds",
     "claim_templates",
     "daemons",
+    "fabric_devices",
     "fabric_networks",
-    "fabric_resources",
+    "fabric_parts",
+    "fabric_settings",
     "job_pods",
+    "node_accelerators",
     "node_labels",
     "pools",
     "priorities",
@@ -93,6 +95,8 @@ def lists_of_stack(context: PlatformContext) -> dict[str, list[str]]:
         found["digests"] = ["true"]
     if admission.registries:
         found["registries"] = admission.registries
+    if context.stack.operators.kueue != "off":
+        found["topology_levels"] = context.topology_levels
     if residency is not None:
         found["regions"] = catalog.as_expressions(residency)
     return {name: sorted(set(entries)) for name, entries in found.items()}
@@ -103,15 +107,18 @@ def _of(team: TeamSpec, context: PlatformContext, *, shared: bool) -> dict[str, 
     pools = context.pools_of(team)
     pools_and_cpus = [*pools, *context.cpu_pools]
     fabrics = sorted({pool.fabric_class for pool in pools})
+    by_size = sorted(pools, key=lambda pool: pool.accelerators_per_node)
+    largest = {pool.accelerator_resource: pool.accelerators_per_node for pool in by_size}
     found = {
+        **fabric_lists(_fabric_of_queues(team, context)),
         "accelerators": {pool.accelerator_resource for pool in pools},
         "annotations": [f"{key}={value}" for each in fabrics for key, value in pod_annotations(each).items()],
         "checkpoint_seconds": _checkpoint_seconds(team, context),
         "claim_templates": [template for fabric in fabrics for template in claims(fabric).values()],
-        "daemons": [each for daemon in _daemons(fabrics) for each in _containers(daemon, context)],
+        "daemons": [each for daemon in _daemons(fabrics) for each in containers_of(daemon, context.image)],
         "fabric_networks": _fabric_networks(fabrics),
-        "fabric_resources": _fabric_resources(fabrics),
         "job_pods": [str(limits_of(team, context.stack.queues, context.stack.pools).job_pods)],
+        "node_accelerators": [f"{resource}={most}" for resource, most in largest.items()],
         "node_labels": {*_NODE_LABELS, *(label for pool in pools_and_cpus for label in pool.selector)},
         "pools": [pool.name for pool in pools_and_cpus],
         "read_only_claims": _read_only_claims(context, shared=shared),
@@ -145,20 +152,49 @@ def _daemons(fabrics: Iterable[str]) -> list[Sidecar]:
     return [daemon for daemon, _ in privileged_daemons(fabrics)]
 
 
-def _containers(daemon: Sidecar, context: PlatformContext) -> Iterator[str]:
+def containers_of(daemon: Sidecar, image: Callable[[str], str]) -> Iterator[str]:
     """Yield the container of a daemon, in the format of the rule `daemon`."""
-    yield f"image {context.image(daemon.image)}"
+    yield f"image {image(daemon.image)}"
     yield f"name {daemon.name}"
     yield f"command {' '.join(daemon.command)}"
+    yield f"probe {' '.join(daemon.ready)}"
     yield from (f"env {name}={value}" for name, value in daemon.environment.items())
     yield from (f"mount {host_claim(path)} {each.mount}" for path, each in daemon.host_paths.items())
     yield from (f"capability {name}" for name in daemon.capabilities)
 
 
-def _fabric_resources(fabrics: Sequence[str]) -> list[str]:
-    """Return the fabric's resources where every pool of the team has a fabric, so that jobs must use it."""
-    found = [[name for name in catalog.fabric(each).pod_resources if "/" in name] for each in fabrics]
-    return [name for names in found for name in names] if all(found) else []
+def _fabric_of_queues(team: TeamSpec, context: PlatformContext) -> dict[str, Fabric]:
+    """Return the fabric class of each local queue; of simulated accelerators no pod can use one."""
+    flavors = {queue.name: queue.flavors for queue in context.stack.queues}
+    found: dict[str, Fabric] = {}
+    for name, queue in team.local_queues.items():
+        pools = [context.pools[flavor.pool] for flavor in flavors[queue]]
+        classes = {pool.fabric_class for pool in pools if names.SIMULATED_LABEL not in pool.labels}
+        if len(classes) == 1:
+            found[name] = catalog.fabric(classes.pop())
+    return found
+
+
+def _parts(fabric: Fabric) -> Iterator[str]:
+    yield from (f"claim={template}" for template in claims(fabric.name).values())
+    yield from (f"annotation={key}" for key in networks(fabric.name))
+    yield from [f"container={fabric.daemon.name}"] if fabric.daemon else ()
+
+
+def fabric_lists(fabrics: Mapping[str, Fabric]) -> dict[str, list[str]]:
+    """Return what jobs of several nodes must have, or must not have, in a local queue of each class.
+
+    Entries are `queue: what`, such as `default: rdma/ib=8`.
+    """
+    of_class: Mapping[str, Callable[[Fabric], Iterable[str]]] = {
+        "fabric_devices": lambda fabric: (f"{name}={number}" for name, number in fabric.resources.items()),
+        "fabric_parts": _parts,
+        "fabric_settings": lambda fabric: fabric.refused,
+    }
+    return {
+        name: [f"{queue}: {each}" for queue, fabric in fabrics.items() for each in listed(fabric)]
+        for name, listed in of_class.items()
+    }
 
 
 def _checkpoint_seconds(team: TeamSpec, context: PlatformContext) -> Iterator[str]:

@@ -6,21 +6,20 @@ reads the team's parameters from one ConfigMap that no team can write. Where the
 is missing, every request is refused.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from infra.common import names
 from infra.common.charts import Manifest
 from infra.platform.admission.jobs import (
     CONTAINERS_OF_OBJECT,
-    FABRIC_RULE,
+    FABRIC_RULES,
     JOB_RULES,
     NETWORK_RULE,
+    POSSIBLE,
     SIZE_RULE,
     JobKind,
     for_every_pod,
@@ -82,6 +81,8 @@ def manifests(kinds: Sequence[JobKind], stack: StackRules) -> Iterator[Manifest]
         yield from _bound(name, [resource], {rule.name: (rule.holds, rule) for rule in rules}, stack, _USERS)
 
 
+_PUT_IN = " Not written by you? A webhook put it in: tell the platform."
+"""End of a message about a pod: its job was evaluated by the same rule before webhooks changed the pod."""
 Rules = Mapping[str, tuple[str, AdmissionRule]]
 """Name → condition on the object, and its rule."""
 
@@ -90,7 +91,11 @@ def _pod_rules(stack: StackRules, *, created: bool) -> Rules:
     """Pods are the authority: they are what runs, whatever template or patch they come from."""
     rules = (*POD_RULES, PLACED_BY_QUEUE) if stack.queued else POD_RULES
     chosen = [rule for rule in rules if created or rule.of != "created-pod"]
-    return {rule.name: (_of_the_object(rule.holds), rule) for rule in chosen}
+    explained = [
+        replace(each, message=each.message + _PUT_IN) if each.of in ("any", "whole") else each
+        for each in chosen
+    ]
+    return {rule.name: (_of_the_object(rule.holds), rule) for rule in explained}
 
 
 def _of_the_object(expression: str) -> str:
@@ -102,11 +107,11 @@ def _of_the_object(expression: str) -> str:
 
 def _job_rules(kind: JobKind) -> Rules:
     """Refuse at submission what pods would be refused for: a refused pod is only an event elsewhere."""
-    early = [rule for rule in POD_RULES if rule.of in ("any", "whole")]
+    early = [*(rule for rule in POD_RULES if rule.of in ("any", "whole")), *POSSIBLE]
     of_pods = {rule.name: (for_every_pod(kind, rule), rule) for rule in early}
     fabric = {
         rule.name: (f"int({kind.num_nodes}) <= 1 || ({for_every_pod(kind, rule)})", rule)
-        for rule in (FABRIC_RULE, NETWORK_RULE)
+        for rule in (*FABRIC_RULES, NETWORK_RULE)
     }
     of_jobs = {rule.name: (rule.holds, rule) for rule in (*JOB_RULES, *kind.own_rules)}
     size = (SIZE_RULE.holds.format(num_nodes=f"int({kind.num_nodes})"), SIZE_RULE)

@@ -9,8 +9,6 @@ Rules that a user reads as one are one, and start with a test that most pods pas
 each rule, and each message that shows a team's list, for every pod.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,8 +86,11 @@ such as Azure Files, mount shares by name."""
 _IS_DAEMON = "('image ' + c.?image.orValue('')) in allowed.daemons"
 _AS_THE_STACK_HAS_IT = (
     "c.all(key, key in ['command', 'env', 'image', 'imagePullPolicy', 'name', 'resources', 'restartPolicy',"
-    " 'securityContext', 'terminationMessagePath', 'terminationMessagePolicy', 'volumeMounts'])"
+    " 'securityContext', 'startupProbe', 'terminationMessagePath', 'terminationMessagePolicy',"
+    " 'volumeMounts'])"
     " && ('name ' + c.name) in allowed.daemons"
+    " && (!has(c.startupProbe) || ('probe ' + c.startupProbe.?exec.?command.orValue([]).join(' '))"
+    " in allowed.daemons)"
     " && ('command ' + c.?command.orValue([]).join(' ')) in allowed.daemons"
     # The Job controller adds the index to every container of an indexed Job.
     " && c.?env.orValue([]).all(each, each.name == 'JOB_COMPLETION_INDEX' ||"
@@ -113,6 +114,11 @@ _WRITES_NO_PATH_OF_A_DAEMON = (
 """CEL condition that a container mounts none of the node's paths that a daemon may write, such as /sys."""
 
 
+VOLUME_KINDS = (
+    *("name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image"),
+    *("persistentVolumeClaim", "projected", "secret"),
+)
+"""Keys of a volume that a pod may have."""
 MAX_CONTAINERS = 16
 """Maximum number of containers of a pod; a node has 110 pods, whose containers the kubelet keeps listing."""
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
@@ -184,8 +190,7 @@ NODE: Sequence[AdmissionRule] = (
     ),
     AdmissionRule(
         "volumes",
-        "pod.?spec.?volumes.orValue([]).all(volume, volume.all(kind, kind in ['name', 'configMap', 'csi',"
-        " 'downwardAPI', 'emptyDir', 'ephemeral', 'image', 'persistentVolumeClaim', 'projected', 'secret']))",
+        f"pod.?spec.?volumes.orValue([]).all(volume, volume.all(kind, kind in {[*VOLUME_KINDS]!r}))",
         "volumes: no paths of the node (hostPath) and no disks by name; use a claim, such as checkpoints.",
     ),
     AdmissionRule(

@@ -1,7 +1,5 @@
 """ResourceClaimTemplates and ComputeDomains (DRA) of each fabric, in every team's namespace."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pulumi

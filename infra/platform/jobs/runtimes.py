@@ -1,7 +1,5 @@
 """Declares a ClusterTrainingRuntime per framework (torchrun, MPI) and fabric class: pods, restarts, grace."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

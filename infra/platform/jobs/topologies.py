@@ -4,8 +4,6 @@ A virtual machine hides which GPU and NIC share a PCIe switch, so NCCL reads the
 Format: NCCL user guide, NCCL_TOPO_FILE; PCI classes of bridges, 3D controllers and InfiniBand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import count
 from xml.etree import ElementTree

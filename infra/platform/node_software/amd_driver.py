@@ -5,8 +5,6 @@ It installs AMD's packages for Ubuntu from a privileged pod, as Azure's own reci
 driver as an image instead, for which it needs a registry to push to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

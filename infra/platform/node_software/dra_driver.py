@@ -3,8 +3,6 @@
 Values: kubernetes-sigs/dra-driver-nvidia-gpu v0.4.1, deployments/helm, read 2026-11-22.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Values: aws/eks-charts, stable/aws-dranet 1.0.0, read 2026-11-22.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ These pods run as root, since they change the node; Google Cloud publishes no ot
 Images and paths: GoogleCloudPlatform/container-engine-accelerators, read 2026-11-21.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

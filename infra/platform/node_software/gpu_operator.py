@@ -3,8 +3,6 @@
 Values: NVIDIA/gpu-operator v26.3.3, deployments/gpu-operator, read 2026-11-21.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +24,9 @@ _PATHS: Mapping[str, tuple[str, ...]] = {
     "gdrcopy": ("gdrcopy",),
 }
 """Image → path in the chart's values of its repository, image and version."""
+_SOCKETS = dict.fromkeys(("k3s", "rke2"), "/run/k3s/containerd/containerd.sock")
+"""Distribution → socket of its own containerd (RKE2, "GPU Operators", v26.3.x; k3s has the same). The paths
+of its configuration that NVIDIA once documented break it at the next start (gpu-operator#992)."""
 
 
 def values(
@@ -36,7 +37,7 @@ def values(
     installs_nfd: bool,
 ) -> dict[str, Any]:
     """Return the chart's values; with Node Feature Discovery where no other operator brings it."""
-    infiniband = software.network_operator
+    infiniband, socket = software.network_operator, _SOCKETS.get(operator.container_runtime)
     found: dict[str, Any] = {
         "nfd": {"enabled": installs_nfd},
         "driver": {
@@ -52,6 +53,7 @@ def values(
         "gdrcopy": {"enabled": infiniband is not None and operator.installs_driver},
         "dcgmExporter": {"serviceMonitor": {"enabled": operator.has_service_monitor}},
         **({"daemonsets": {"tolerations": [{"operator": "Exists"}]}} if software.tolerates_all else {}),
+        "toolkit": {"env": [{"name": "CONTAINERD_SOCKET", "value": socket}]} if socket else {},
         # Nothing here runs virtual machines.
         "sandboxWorkloads": {"enabled": False},
     }

@@ -4,8 +4,6 @@ There is no chart. Objects: kubernetes-sigs/azurelustre-csi-driver v0.4.0, deplo
 controller creates filesystems, which stacks declare themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

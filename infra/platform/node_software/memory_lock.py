@@ -7,8 +7,6 @@ So that jobs can stay `restricted` (Pod Security), this one daemon raises the li
 and of the process with which each starts a pod's containers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from infra.platform.node_software.fabric_installers import NODE_SHELL

@@ -4,8 +4,6 @@ One NicClusterPolicy has all settings, since the operator accepts only one.
 Fields and values: Mellanox/network-operator v26.4.0, deployment/network-operator, read 2026-11-21.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -68,13 +66,17 @@ _SLOW_DRIVER = {"initialDelaySeconds": 30, "periodSeconds": 30}
 
 
 def values(
-    infiniband: NetworkOperatorSettings, images: Mapping[str, str], *, tolerates_all: bool = False
+    infiniband: NetworkOperatorSettings,
+    images: Mapping[str, str],
+    *,
+    tolerates_all: bool = False,
+    installs_nfd: bool = True,
 ) -> dict[str, Any]:
     """Return the chart's values: Node Feature Discovery is part of this operator."""
     operator, nfd = parts(images["operator"]), split(images["nfd"])
     found: dict[str, Any] = {
         # The chart's rule matches every NVIDIA NIC, including those of a VM's ordinary network.
-        "nfd": {"enabled": True, "deployNodeFeatureRules": infiniband.access != "functions"},
+        "nfd": {"enabled": installs_nfd, "deployNodeFeatureRules": infiniband.access != "functions"},
         "node-feature-discovery": {
             "image": {"repository": f"{nfd[0]}/{nfd[1]}", "tag": nfd[2]},
             **({"worker": {"tolerations": _TOLERATE_ALL}} if tolerates_all else {}),

@@ -3,8 +3,6 @@
 Values: kubernetes-csi/csi-driver-nfs v4.13.4, charts/v4.13.4, read 2026-11-21.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

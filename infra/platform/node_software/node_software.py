@@ -4,8 +4,6 @@ NICs come before GPUs: the GPU driver's RDMA module builds against the driver of
 Discovery is installed once, with the first operator that needs it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pulumi
@@ -50,8 +48,9 @@ class NodeSoftware(Layer):
         images = self._images(network_operator.CHART)
         software = self._context.settings.software
         used = network_operator.images_used(infiniband, images, software.node_os)
-        all_nodes = software.tolerates_all
-        values = network_operator.values(infiniband, images, tolerates_all=all_nodes)
+        all_nodes, has_nfd = software.tolerates_all, self._installs_nfd()
+        used = [image for image in used if has_nfd or image != images["nfd"]]
+        values = network_operator.values(infiniband, images, tolerates_all=all_nodes, installs_nfd=has_nfd)
         ready = self._publish(network_operator.CHART, network_operator.NAMESPACE, values, used)
         found = [self.add(each, ready) for each in network_operator.features(infiniband)]
         manifest = network_operator.policy(infiniband, images, tolerates_all=all_nodes)
@@ -73,8 +72,9 @@ class NodeSoftware(Layer):
         if software.gpu_operator is None:
             return []
         images = self._images(gpu_operator.CHART)
-        values = gpu_operator.values(software.gpu_operator, software, images, installs_nfd=not nics)
-        used = gpu_operator.images_used(software.gpu_operator, software, images, installs_nfd=not nics)
+        has_nfd = self._installs_nfd(nics)
+        values = gpu_operator.values(software.gpu_operator, software, images, installs_nfd=has_nfd)
+        used = gpu_operator.images_used(software.gpu_operator, software, images, installs_nfd=has_nfd)
         return self._publish(gpu_operator.CHART, gpu_operator.NAMESPACE, values, used, nics)
 
     def _racks(self, gpus: Sequence[pulumi.Resource]) -> None:
@@ -94,17 +94,22 @@ class NodeSoftware(Layer):
         if operator is None:
             return
         images = self._images(amd_operator.CHART)
-        values = amd_operator.values(images, installs_nfd=not before)
+        has_nfd = self._installs_nfd(before)
+        values = amd_operator.values(images, installs_nfd=has_nfd)
         config = amd_operator.device_config(
             operator, software.image, images["init"], tolerates_all=software.tolerates_all
         )
         own = amd_operator.images_of(config)
-        used = [images["operator"], *([] if before else [images["nfd"]]), *own]
+        used = [images["operator"], *([images["nfd"]] if has_nfd else []), *own]
         if operator.driver_for:
             # After the NIC driver, since this driver builds against its peer memory interface.
             before = [*before, self.add(amd_driver.manifest(operator.driver_for), before)]
         ready = self._publish(amd_operator.CHART, amd_operator.NAMESPACE, values, used, before)
         self.ready.append(self.add(config, ready))
+
+    def _installs_nfd(self, operators: Sequence[pulumi.Resource] = ()) -> bool:
+        """Whether the next operator brings Node Feature Discovery: not after others, or where it exists."""
+        return not operators and self._context.settings.software.installs_nfd
 
     def _images(self, chart: str) -> Mapping[str, str]:
         """References by name, each where the nodes get it from."""

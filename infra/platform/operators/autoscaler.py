@@ -4,8 +4,6 @@ ProvisioningRequests.
 Values: kubernetes/autoscaler, cluster-autoscaler-chart-9.59.0 (Cluster Autoscaler 1.35.0), read 2026-11-22.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

@@ -2,8 +2,6 @@
 JobSets of its jobs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from infra.common.images import split

@@ -3,8 +3,6 @@
 Kueue admits a job once its whole quota and nodes are free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans the installation of the MPI operator (MPIJobs of kubeflow.org/v2beta1) from its manifest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from infra.common.charts import Rendered

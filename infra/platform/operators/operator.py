@@ -2,8 +2,6 @@
 CRDs of all operators and the objects that the workloads use. An operator is ready once its webhooks answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

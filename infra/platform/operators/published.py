@@ -1,7 +1,5 @@
 """Installs a vendor's published chart as a Helm release, in a separate namespace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Plans the installation of Kubeflow Trainer v2 (TrainJobs): its chart, and probes of its webhooks."""
 
-from __future__ import annotations
-
 from infra.common.images import split
 from infra.common.kubernetes_objects import Probe, Probes
 from infra.platform.base import PlatformContext

@@ -1,7 +1,5 @@
 """Plans the installation of training-operator 1.9 for the kubeflow.org/v1 jobs that a stack enables."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

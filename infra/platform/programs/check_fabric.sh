@@ -1,10 +1,11 @@
 #!/bin/sh
-# postStart hook of a job's containers: ends ranks that would train over TCP on a pool with a fabric.
+# postStart hook of a job's containers: ends ranks that would leave the fabric of their pool, or use a part of it.
 #
 # The hook runs in the job's image, so it is POSIX sh and calls no other program. TRAINYARD_FABRIC has the fabric
-# class and the network's needs in this container: `file=package` for a file of the image, `file=` for a file that the
-# node provides, `locked-memory=bytes` for the memory that ranks must be able to lock (below it RDMA registers no
-# buffers). Jobs of one node are not checked, nor jobs with NCCL_NET=Socket, which requests TCP.
+# class and the network's needs in this container: `file=package` for a file of the image, `pattern=number` for files
+# that the node provides, `env:NAME=value` and `env:NAME!=value` for variables that must not be so, and `locked-memory`
+# where RDMA pins buffers: up to the node's memory; `nccl:` is for ranks (trainyard_train). Jobs of one node are not
+# checked, nor jobs with NCCL_NET=Socket, which requests TCP.
 # The loader looks up libraries as NCCL does (LD_PRELOAD). A static or musl loader prints nothing, which counts as
 # found. Folders beside the programs of PATH count too: conda's Python finds its libraries there.
 # The kubelet's event has no reason (FailedPostStartHook: "PostStartHook failed"), so the message goes to the job's log
@@ -16,8 +17,9 @@ case "${TRAINYARD_FABRIC:-tcp} ${PET_NNODES:-} ${NCCL_NET:-}" in
 esac
 prefixes=$(IFS=:; for folder in $PATH; do printf '%s ' "${folder%/*}"; done)
 one_of() {
-  for found in $1; do [ -e "$found" ] && return 0; done
-  return 1
+  number=0
+  for found in $1; do [ ! -e "$found" ] || number=$((number + 1)); done
+  [ "$number" -ge "${wanted:-1}" ]
 }
 under_prefix() {
   for prefix in $prefixes; do one_of "$prefix/$1" && return 0; done
@@ -42,7 +44,7 @@ beside_library() {
 has() {
   why='missing'
   case $1 in
-    /*) one_of "$1" || under_prefix "${1#/}" ;;
+    /*) one_of "$1" || { got=$number; under_prefix "${1#/}"; } ;;
     */*) beside_library "$1" ;;
     *) library "$1" ;;
   esac
@@ -55,33 +57,41 @@ first_processes() {
   done
 }
 may_lock() {
+  read -r _ kilobytes _ </proc/meminfo
   for process in $(first_processes); do
     while read -r one two three soft _; do
       [ "$one $two $three" = 'Max locked memory' ] || continue
-      [ "$soft" = unlimited ] || [ "$soft" -ge "$1" ] || { locked=$soft; return 1; }
+      [ "$soft" = unlimited ] || [ "$((soft / 1024))" -ge "$kilobytes" ] || { locked=$soft; return 1; }
     done <"$process/limits"
   done
 }
+leaves() {
+  name=${1%%[!A-Z0-9_]*} rule=${1#"${1%%[!A-Z0-9_]*}"}
+  eval "value=\${$name-}"
+  case $rule in
+    "=$value") ;;
+    =* | "!=$value") return 1 ;;
+    *) [ "$value" ] ;;
+  esac
+}
 set -f
 for need in ${TRAINYARD_FABRIC#* }; do
-  file=${need%%=*} package=${need#*=}
+  file=${need%%=*} package=${need#*=} got=0 wanted=
   set +f
-  case $file in
-    locked-memory) may_lock "$package" || low="
-  locked memory: the node allows $locked bytes, RDMA needs $package or more; the DaemonSet memory-lock raises the limit" ;;
+  case $need in
+    nccl:*) ;;
+    locked-memory) may_lock || low="
+  locked memory: the node allows $locked bytes, RDMA needs all of its memory; the DaemonSet memory-lock raises the limit" ;;
+    env:*) ! leaves "${need#env:}" || missing="${missing:-}
+  $name=$value: turns the fabric off, or a part of it; remove it" ;;
+    *=[0-9]*) wanted=$package; has "$file" || missing="${missing:-}
+  $file: $why; the node provides $got of $wanted to this pod" ;;
     *) has "$file" || missing="${missing:-}
-  $file: $why; ${package:+install the package }${package:-the node provides none to this pod}" ;;
+  $file: $why; install the package $package" ;;
   esac
 done
-case "$NCCL_NET ${NCCL_IB_DISABLE:-0} ${NCCL_NET_PLUGIN:-}" in
-  'IB 0 '*) ;;
-  'IB '*) missing="${missing:-}
-  NCCL_IB_DISABLE=$NCCL_IB_DISABLE: turns the fabric off; remove it" ;;
-  *' none') missing="${missing:-}
-  NCCL_NET_PLUGIN=none: prevents NCCL from loading the plugin of $NCCL_NET; remove it" ;;
-esac
 [ "${missing:-}${low:-}" ] || exit 0
-message="trainyard: ranks would train over TCP, on a pool with the fabric ${TRAINYARD_FABRIC%% *}:${missing:-}${low:-}
+message="trainyard: ranks would leave the fabric ${TRAINYARD_FABRIC%% *} of their pool, or use a part of it:${missing:-}${low:-}
 Add missing files to the image (training/images has all of them; \`trainyard stack images --check\` checks an image). If TCP
 is intended, set NCCL_NET=Socket in the job's variables; if this check is wrong, set TRAINYARD_FABRIC=none there."
 echo "$message" >&2

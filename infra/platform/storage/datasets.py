@@ -5,8 +5,6 @@ Where teams share one filesystem, each dataset is staged once. Elsewhere it is s
 teams, on the team's volume and without links.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

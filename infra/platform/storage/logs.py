@@ -7,8 +7,6 @@ kubelet's files are readable by its group. The members of a team read them by a 
 folder alone, and in which they may `exec` (`role_bindings.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Deploys versitygw, an S3 server, over a folder of the data volume, with keys for each team."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from functools import partial
@@ -61,7 +59,7 @@ class ObjectStoreLayer(Layer):
             [namespace],
             pulumi.ResourceOptions(ignore_changes=["data"]),
         )
-        root = secret.data.apply(_root_key)
+        root: pulumi.Output[str] = pulumi.Output.secret(secret.data.apply(_root_key))
         known = {_ACCOUNTS_FILE: root.apply(partial(_accounts, context.stack))}
         users = self.add(_secret(names.STORAGE_NAMESPACE, known, names.OBJECT_STORE_ACCOUNTS), [namespace])
         deployment = self.add(_deployment(context), [secret, users, *storage.folders])

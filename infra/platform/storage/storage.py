@@ -6,8 +6,6 @@ environment and paths of the host where the stack has them. The platform has cla
 The Job also writes the bucket policy if the platform serves the object store.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +17,7 @@ import pulumi
 from infra.common import names
 from infra.common.bucket_policy import bucket_policy
 from infra.common.charts import Manifest
-from infra.common.kubernetes_objects import KubernetesObject, ServiceAccountAnnotations
+from infra.common.kubernetes_objects import FORCE, KubernetesObject, ObjectPatch
 from infra.platform.base import JOB_USER, RESTRICTED_CONTAINER, Layer, PlatformContext, metadata
 from infra.platform.fabric import host_claim, host_paths
 from infra.platform.namespaces import Namespaces
@@ -31,6 +29,8 @@ STORAGE_CLASS = "shared"
 DATA_CLAIM = "data"
 STORE_MOUNT = {"name": DATA_CLAIM, "mountPath": "/data", "subPath": names.OBJECT_STORE}
 """Folder of the shared filesystem with the object store's data."""
+_SHARED = (DATA_CLAIM, names.CHECKPOINTS_CLAIM, names.DATASETS_CLAIM, names.LOGS_CLAIM)
+"""Claims of folders of the shared filesystem."""
 DATASETS = "datasets"
 """Folder of the shared filesystem with staged datasets."""
 DATASET_VIEWS = "dataset-views"
@@ -75,11 +75,15 @@ class StorageLayer(Layer):
         spec = context.stack.storage
         super().__init__(context, "storage", {"spec": spec.model_dump(mode="json")}, parent)
         self._stack_name, self._namespaces = context.stack.name, namespaces
+        self._filesystem = _name_of(context)
         self._class = self.add(_storage_class())
         self.folders: list[pulumi.Resource] = []
         if outputs.volume_source:
             data_claim = self._claim(_data(context, outputs.volume_source))
             self.folders.append(self.add(_make_folders(context), [data_claim, *drivers]))
+            if outputs.second_source:
+                source, name = outputs.second_source(""), _name_of(context, "second_filesystem")
+                self._claim(_Volume("second", names.STORAGE_NAMESPACE, source, 1, "ReadWriteMany", name))
         else:
             self._shared_claims(context, outputs.shared_class)
         for volume in _team_volumes(context, outputs):
@@ -90,7 +94,8 @@ class StorageLayer(Layer):
             self._logs_claim(outputs)
         for namespace, given in outputs.service_accounts.items():
             options = context.access.options(self, [namespaces.by_name[namespace]])
-            annotated = ServiceAccountAnnotations(namespace, given, options)
+            about = {"name": "default", "namespace": namespace, "annotations": {**FORCE, **given}}
+            annotated = ObjectPatch("ServiceAccount", about, options)
             if namespace == names.STORAGE_NAMESPACE:  # before the first pod, which needs its cloud identity
                 self.folders.append(annotated)
         for storage_class in outputs.storage_classes:
@@ -120,13 +125,19 @@ class StorageLayer(Layer):
 
     def _claim(self, volume: _Volume) -> KubernetesObject:
         namespace = self._namespaces.by_name[volume.namespace]
-        parts = (self._stack_name, volume.namespace, volume.claim, volume.revision)
+        of = self._filesystem if volume.claim in _SHARED else ""
+        parts = (self._stack_name, volume.namespace, volume.claim, volume.revision, of)
         name = names.fit("-".join(part for part in parts if part))
         retained = pulumi.ResourceOptions(retain_on_delete=volume.retained)
         made = self.add(_persistent_volume(name, volume), [self._class], retained)
         # A static volume is as large as the filesystem beneath it, and its claim cannot be resized.
         options = pulumi.ResourceOptions(ignore_changes=["spec.resources"], retain_on_delete=volume.retained)
         return self.add(_persistent_volume_claim(name, volume), [made, namespace], options)
+
+
+def _name_of(context: PlatformContext, key: str = "filesystem") -> str:
+    """Name of a filesystem, which its volumes have in theirs; empty for none."""
+    return getattr(getattr(context.stack.target, key, None), "name", None) or ""
 
 
 def _shared_sizes(context: PlatformContext) -> dict[str, int]:
@@ -352,7 +363,8 @@ def _make_folders(context: PlatformContext) -> Manifest:
         "volumes": [{"name": DATA_CLAIM, "persistentVolumeClaim": {"claimName": DATA_CLAIM}}],
     }
     # A Job is immutable: other folders, or another image, create a new Job.
-    digest = _digest([str(container["image"]), *command, *(each["command"][-1] for each in policy)])
+    parts = (*command, *(each["command"][-1] for each in policy), *filter(None, [_name_of(context)]))
+    digest = _digest([str(container["image"]), *parts])
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -3,8 +3,6 @@
 Only the root key has to be stored. A higher generation of a team (`key_generations`) rotates its key.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

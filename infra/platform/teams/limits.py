@@ -2,8 +2,6 @@
 objects in total, scratch space per container and pod.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

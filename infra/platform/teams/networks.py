@@ -5,8 +5,6 @@ A policy takes addresses, not names, and is applied after a Service's address ha
 must enforce it: each target's guide describes how.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network
 from typing import Any

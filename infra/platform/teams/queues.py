@@ -4,8 +4,6 @@ Every flavor names a topology. With it Kueue counts the nodes that exist, so a j
 when the first has no free nodes, and not only when its quota is used up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +17,7 @@ from infra.platform.base import Layer, PlatformContext, metadata
 from infra.platform.namespaces import Namespaces
 from infra.stackfile.offer import offer_of
 from infra.stackfile.queue import DEFAULT_LOCAL_QUEUE, FlavorSpec, QueueSpec, TeamSpec
+from infra.stackfile.self_service import today
 from infra.stackfile.stack import Stack
 from infra.targets.base import ClusterSettings, PoolSettings
 
@@ -245,7 +244,7 @@ def _local_queue(team: TeamSpec, name: str, queue: str) -> Manifest:
         "apiVersion": _API,
         "kind": "LocalQueue",
         "metadata": metadata(name, names.team_namespace(team.name)),
-        "spec": {"clusterQueue": queue},
+        "spec": {"clusterQueue": queue, **({"stopPolicy": "Hold"} if team.is_held(today()) else {})},
     }
 
 

@@ -2,8 +2,6 @@
 rights to list the cluster's queues and runtimes and to read the team's kept logs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

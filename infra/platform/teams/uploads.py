@@ -4,8 +4,6 @@ Team members may `exec` into the team's pods but not create pods, since those wo
 The pod itself only waits; a program that is started in it ends with its connection.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pulumi

@@ -2,15 +2,14 @@
 it lacks the others.
 """
 
-from __future__ import annotations
+from pathlib import Path
 
 from catalog.purchases import aws
-from infra.targets.aws.stackfile.advice import ADVICE
-from infra.targets.aws.stackfile.pool_types import POOL_TYPES
 from infra.targets.aws.stackfile.target import AwsSpec
 from infra.targets.aws.stackfile.validators import CHECKS
 from infra.targets.data_types import data_types
 from infra.targets.features import Feature
+from infra.targets.pool_types import PoolType, Resized
 from infra.targets.target import Target
 
 TARGET = Target(
@@ -23,6 +22,7 @@ TARGET = Target(
             Feature.SPOT_CAPACITY,
             Feature.RESERVED_CAPACITY,
             Feature.CAPACITY_BLOCKS,
+            Feature.RESERVED_PLACEMENT,
             Feature.ALTERNATIVE_MACHINES,
             Feature.AUTOSCALED_POOLS,
         }
@@ -43,9 +43,18 @@ TARGET = Target(
             " bring a cluster that has them as kind: onprem"
         ),
     },
-    pool_types=POOL_TYPES,
+    pool_types={
+        # EKS: UpdateNodegroupVersion rolls, UpdateNodegroupConfig does not; a deleted group drains its nodes.
+        "aws:eks/nodeGroup:NodeGroup": PoolType(
+            labels="labels",
+            sizes=["scalingConfig.maxSize", "scalingConfig.desiredSize"],
+            rolling=["launchTemplate", "version", "releaseVersion"],
+            replaced="new nodes are created, then old ones drained, 5 min each at most",
+        ),
+        "trainyard:aws:NodeGroupSize": Resized(),
+    },
     data=data_types("infra.targets.aws.stackfile"),
-    advice=ADVICE,
+    advice=Path(__file__).parent / "stackfile/advice.yaml",
     packages="aws",
     plugins=("aws",),
     cluster="infra.targets.aws.cluster:AwsCluster",

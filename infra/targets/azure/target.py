@@ -2,15 +2,14 @@
 it lacks the others.
 """
 
-from __future__ import annotations
+from pathlib import Path
 
 from catalog.purchases import azure
-from infra.targets.azure.stackfile.advice import ADVICE
-from infra.targets.azure.stackfile.pool_types import POOL_TYPES
 from infra.targets.azure.stackfile.target import AzureSpec
 from infra.targets.azure.stackfile.validators import CHECKS
 from infra.targets.data_types import data_types
 from infra.targets.features import Feature
+from infra.targets.pool_types import PoolType
 from infra.targets.target import Target
 
 TARGET = Target(
@@ -23,6 +22,7 @@ TARGET = Target(
         Feature.CAPACITY_BLOCKS: (
             "only EC2 has capacity blocks: name an Azure capacity reservation group, with `kind: targeted`"
         ),
+        Feature.RESERVED_PLACEMENT: "only EC2 places instances by the group of their reservation",
         Feature.ALTERNATIVE_MACHINES: (
             "an agent pool has one VM size: make a pool of each, and all of them flavors of the queue"
         ),
@@ -37,9 +37,17 @@ TARGET = Target(
             " an existing cluster that has them, as kind: onprem"
         ),
     },
-    pool_types=POOL_TYPES,
+    pool_types={
+        # AKS: labels, taints and the count change in place; a version upgrade replaces node by node.
+        "azure-native:containerservice:AgentPool": PoolType(
+            labels="nodeLabels",
+            sizes=["maxCount", "count"],
+            rolling=["orchestratorVersion", "osSKU"],
+            replaced="its jobs are evicted; old nodes are deleted before new ones start",
+        )
+    },
     data=data_types("infra.targets.azure.stackfile"),
-    advice=ADVICE,
+    advice=Path(__file__).parent / "stackfile/advice.yaml",
     packages="azure",
     plugins=("azure-native",),
     programs=("kubelogin",),

@@ -2,22 +2,21 @@
 the others.
 """
 
-from __future__ import annotations
+from pathlib import Path
 
-from catalog.purchases import coreweave
-from infra.targets.coreweave.stackfile.advice import ADVICE
-from infra.targets.coreweave.stackfile.pool_types import POOL_TYPES
+from catalog.purchases import cost_of
 from infra.targets.coreweave.stackfile.target import CoreweaveSpec
 from infra.targets.coreweave.stackfile.validators import CHECKS
 from infra.targets.data_types import data_types
 from infra.targets.features import Feature
+from infra.targets.pool_types import PoolType
 from infra.targets.target import Target
 
 TARGET = Target(
     kind="coreweave",
     spec=CoreweaveSpec,
     validators=CHECKS,
-    cost=coreweave.COST,
+    cost=cost_of("coreweave"),
     features=frozenset(
         {
             Feature.SPOT_CAPACITY,
@@ -28,6 +27,7 @@ TARGET = Target(
     ),
     reasons={
         Feature.CAPACITY_BLOCKS: "only EC2 has capacity blocks: reserve with CoreWeave, and write reserved",
+        Feature.RESERVED_PLACEMENT: "CoreWeave places nodes itself, and labels their location",
         Feature.ALTERNATIVE_MACHINES: "a node pool has one instance type: make a pool of each",
         Feature.CHOSEN_PLACEMENT: "CoreWeave places nodes itself, and labels their location",
         Feature.AUTOSCALED_POOLS: (
@@ -36,9 +36,16 @@ TARGET = Target(
         ),
         Feature.TPU_SLICES: "CoreWeave has no TPUs: choose a machine with GPUs",
     },
-    pool_types=POOL_TYPES,
+    pool_types={
+        # CoreWeave: Node Pool reference; class and type of its instances cannot be changed.
+        "kubernetes:compute.coreweave.com/v1alpha1:NodePool": PoolType(
+            labels="spec.nodeLabels",
+            sizes=["spec.maxNodes", "spec.targetNodes"],
+            replaced="its jobs are evicted; old nodes are deleted before new ones start",
+        )
+    },
     data=data_types("infra.targets.coreweave.stackfile"),
-    advice=ADVICE,
+    advice=Path(__file__).parent / "stackfile/advice.yaml",
     packages="coreweave",
     plugins=("coreweave",),
     cluster="infra.targets.coreweave.cluster:CoreweaveCluster",

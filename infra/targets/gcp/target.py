@@ -2,15 +2,14 @@
 and why it lacks the others.
 """
 
-from __future__ import annotations
+from pathlib import Path
 
 from catalog.purchases import gcp
 from infra.targets.data_types import data_types
 from infra.targets.features import Feature
-from infra.targets.gcp.stackfile.advice import ADVICE
-from infra.targets.gcp.stackfile.pool_types import POOL_TYPES
 from infra.targets.gcp.stackfile.target import GcpSpec
 from infra.targets.gcp.stackfile.validators import CHECKS
+from infra.targets.pool_types import PoolType, Resized
 from infra.targets.target import Target
 
 TARGET = Target(
@@ -29,6 +28,7 @@ TARGET = Target(
         }
     ),
     reasons={
+        Feature.RESERVED_PLACEMENT: "only EC2 places instances by the group of their reservation",
         Feature.ALTERNATIVE_MACHINES: (
             "a GKE node pool has one machine type: make a pool of each, and all of them flavors of the queue"
         ),
@@ -40,9 +40,21 @@ TARGET = Target(
             "only EC2 has capacity blocks: name the reservation, or a future one, with `kind: targeted`"
         ),
     },
-    pool_types=POOL_TYPES,
+    pool_types={
+        # GKE: nodePools.update rolls for a node configuration, by surge; labels and taints change in place.
+        "gcp:container/nodePool:NodePool": PoolType(
+            labels="nodeConfig.labels",
+            # A node pool that begins empty is sized by a separate resource.
+            sizes=["nodeCount", "autoscaling.totalMaxNodeCount"],
+            per_zone="nodeLocations",
+            rolling=["nodeConfig", "version"],
+            in_place=[f"nodeConfig.{each}" for each in ("labels", "taints", "resourceLabels", "tags")],
+            replaced="its jobs are evicted; old nodes are deleted before new ones start",
+        ),
+        "trainyard:gcp:NodePoolSize": Resized(),
+    },
     data=data_types("infra.targets.gcp.stackfile"),
-    advice=ADVICE,
+    advice=Path(__file__).parent / "stackfile/advice.yaml",
     packages="gcp",
     plugins=("gcp",),
     cluster="infra.targets.gcp.cluster:GcpCluster",

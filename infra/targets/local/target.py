@@ -2,9 +2,7 @@
 its features, and why it lacks the others.
 """
 
-from __future__ import annotations
-
-from catalog.purchases import local
+from catalog.purchases import cost_of
 from infra.targets.features import Feature
 from infra.targets.local.stackfile.pool_types import POOL_TYPES
 from infra.targets.local.stackfile.target import LocalSpec
@@ -15,7 +13,7 @@ TARGET = Target(
     kind="local",
     spec=LocalSpec,
     validators=CHECKS,
-    cost=local.COST,
+    cost=cost_of("local"),
     features=frozenset({Feature.SPOT_CAPACITY}),
     reasons={
         **dict.fromkeys(Feature, "remove the key, or choose a cloud"),

@@ -6,8 +6,6 @@ the policies see the same as with `aws.s3.Bucket` and `aws.ec2.Instance`. `pulum
 fails on six policies. With `pulumi config set compliant true` it passes.
 """
 
-from __future__ import annotations
-
 import json
 
 import pulumi

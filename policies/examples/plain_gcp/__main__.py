@@ -6,8 +6,6 @@ the policies see the same as with `gcp.kms.KeyRing`, `gcp.storage.Bucket` and `g
 `pulumi preview --policy-pack ../..` fails on five; it passes with `pulumi config set compliant true`.
 """
 
-from __future__ import annotations
-
 import pulumi
 
 compliant = pulumi.Config().get_bool("compliant") or False

@@ -32,3 +32,5 @@ if [ -n "${AZURE_CLIENT_ID:-}" ]; then
   export ARM_SUBSCRIPTION_ID=$AZURE_SUBSCRIPTION_ID ARM_OIDC_TOKEN_FILE_PATH=$CREDENTIALS/azure
 fi
 unset AWS_TOKEN GOOGLE_TOKEN AZURE_TOKEN
+# shellcheck source=templates/pipelines/signals.sh
+source "$TRAINYARD/templates/pipelines/signals.sh"

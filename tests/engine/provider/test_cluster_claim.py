@@ -1,12 +1,13 @@
 """The resource `ClusterClaim`, on a fake API server: created once, refused to a second stack, released."""
 
 from collections.abc import Iterator
+from socket import gethostname
 from typing import Any, ClassVar
 
 import pytest
 import yaml
 
-from engine.provider.cluster_claim import PATH, ClusterClaim
+from engine.provider.cluster_claim import PATH, ClusterClaim, state_at, taken
 from engine.provider.resource import ResourceNotFound
 from infra.errors import TrainyardError
 from tests.engine.progress import RecordedProgress
@@ -69,6 +70,13 @@ def test_a_second_stack_is_refused_with_the_first_ones_name_and_the_way_out(serv
         create(server, "trainyard/dev")
     assert caught.value.problems[0].got == f"stack trainyard/prod has it since {before['since']}"
     assert server.stored[PATH]["data"] == before
+
+
+def test_a_claim_says_where_the_state_of_its_stack_is(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://me:key@bucket/state?region=x")
+    create(server, "trainyard/prod")
+    assert taken(server.stored[PATH]["data"]).got.endswith(", with its state in s3://bucket/state")
+    assert state_at("file:///state") == f"file:///state of {gethostname()}"
 
 
 def test_the_same_stack_continues_after_a_killed_up(server: Any) -> None:

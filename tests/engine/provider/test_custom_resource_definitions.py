@@ -168,6 +168,20 @@ def test_definitions_of_others_are_refused_before_any_is_applied(
     assert server.stored == {"b.x": theirs}
 
 
+def test_a_version_in_which_objects_are_stored_is_never_dropped(
+    server: type[FakeApiServer], tmp_path: Path
+) -> None:
+    """`tests/infra/platform/admission/test_admission_served.py` has them stored anew by the real one."""
+    old = definition("a.x", "old")
+    old["metadata"]["annotations"] = {OWNER_ANNOTATION: OWNER}
+    old["spec"]["versions"] = [{"name": "v1alpha1", "served": True, "storage": True}]
+    server.establishes = False
+    server.stored["a.x"] = {**old, "status": {"storedVersions": ["v1alpha1"]}}
+    with pytest.raises(TrainyardError, match="stores objects as v1alpha1"):
+        CustomResourceDefinitions().create(inputs(server, tmp_path, definition("a.x")), RecordedProgress())
+    assert server.requests == []
+
+
 def test_a_delete_removes_them(server: type[FakeApiServer], tmp_path: Path) -> None:
     asked = inputs(server, tmp_path, definition("a.x"))
     CustomResourceDefinitions().create(asked, RecordedProgress())
@@ -241,10 +255,6 @@ def test_wrong_inputs_are_named() -> None:
     failures = CustomResourceDefinitions().check({"source": 3, "definitions": {}, "spare": 1})
     wrong = {"kubeconfig", "owner", "source", "definitions", "spare"}
     assert {failure.property for failure in failures} == wrong
-
-
-def test_the_mark_of_the_owner_is_that_of_other_objects() -> None:
-    assert custom_resource_definitions.OWNER == OWNER_ANNOTATION
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:

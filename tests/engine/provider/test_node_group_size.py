@@ -11,7 +11,6 @@ from moto import mock_aws
 from engine.provider import node_group_size
 from engine.provider.node_group_size import NodeGroupSize
 from engine.provider.resource import Failure, ResourceNotFound
-from engine.provider.resource_types import RESOURCE_TYPES, load
 from infra.errors import TrainyardError
 from tests.engine.progress import RecordedProgress
 
@@ -44,10 +43,6 @@ def eks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def sizes_of(eks: Any) -> dict[str, int]:
     found: dict[str, int] = eks.describe_nodegroup(**GROUP)["nodegroup"]["scalingConfig"]
     return found
-
-
-def test_the_plugin_serves_the_type() -> None:
-    assert isinstance(load(RESOURCE_TYPES[NodeGroupSize.TYPE]), NodeGroupSize)
 
 
 def test_an_empty_group_is_resized_and_can_be_resized_again(eks: Any) -> None:

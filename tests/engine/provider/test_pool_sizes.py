@@ -13,7 +13,6 @@ from engine.provider.agent_pool_size import AgentPoolSize
 from engine.provider.group_size import GroupSize
 from engine.provider.node_pool_size import NodePoolSize
 from engine.provider.resource import ResourceHandler, ResourceNotFound
-from engine.provider.resource_types import RESOURCE_TYPES, load
 from infra.clients.azure import AzureClient
 from infra.clients.gcp import GcpClient
 from infra.errors import TrainyardError
@@ -58,11 +57,6 @@ class FakeGroupApis:
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> FakeGroupApis:
     return FakeGroupApis(monkeypatch)
-
-
-@pytest.mark.parametrize("kind", [NodePoolSize, AgentPoolSize])
-def test_the_plugin_serves_the_type(kind: type[ResourceHandler]) -> None:
-    assert isinstance(load(RESOURCE_TYPES[kind.TYPE]), kind)
 
 
 def test_a_node_pool_is_resized_to_the_nodes_of_each_zone(cloud: FakeGroupApis) -> None:

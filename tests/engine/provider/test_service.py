@@ -24,6 +24,7 @@ from engine.provider.values import SECRET, SIGNATURE, UNKNOWN_MARK
 from engine.stubs import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 from infra.errors import Problem, TrainyardError
 from tests.processes import TIMEOUT_SECONDS
+from tests.tables import table
 
 URN = "urn:pulumi:dev::tiny::pkg:index:Parent$test:index:FakeResource::one"
 
@@ -200,20 +201,7 @@ def test_an_output_that_is_due_is_a_change_without_a_changed_input(bench: Provid
         assert not answer.replaces
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "paths", "replaces"),
-    [
-        ({"watts": 1}, {"watts": 1}, [], []),
-        ({"watts": 1}, {"watts": 2}, ["watts"], []),
-        ({"socket": "a"}, {"socket": "b"}, ["socket"], ["socket"]),
-        ({"rooms": [{"n": 1}, {"n": 2}]}, {"rooms": [{"n": 1}, {"n": 3}]}, ["rooms[1].n"], []),
-        ({"rooms": [1]}, {"rooms": [1, 2]}, ["rooms"], []),
-        ({"tags": {"a.b/c": "x"}}, {"tags": {"a.b/c": "y"}}, ['tags["a.b/c"]'], []),
-        ({}, {"watts": 1}, ["watts"], []),
-        ({"manual": "/a"}, {"manual": "/b"}, [], []),
-        ({"manual": "/a", "watts": 1}, {"manual": "/b", "watts": 2}, ["watts"], []),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "paths", "replaces"), table(__file__, "diffs"))
 def test_a_diff_names_each_path_and_what_must_be_replaced(
     bench: ProviderBench, old: dict[str, Any], new: dict[str, Any], paths: list[str], replaces: list[str]
 ) -> None:

@@ -1,8 +1,10 @@
 """Kubernetes quantities: written in the API server's form, and read in any."""
 
+import json
+
 import pytest
 
-from infra.common.quantities import read, written
+from infra.common.quantities import read, whole_numbers, written
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,7 @@ def test_other_forms_are_read_too() -> None:
 def test_a_quantity_that_is_not_a_whole_number_is_refused() -> None:
     with pytest.raises(ValueError, match="500m"):
         read("500m")
+
+
+def test_whole_floats_are_numbers_again() -> None:
+    assert json.dumps(whole_numbers({"a": [1.0, 1.5], "b": True})) == '{"a": [1, 1.5], "b": true}'

@@ -15,6 +15,7 @@ from tests.infra.evaluated import findings
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, record, stack_file
 from tests.infra.shown import blocks_of
+from tests.tables import table
 
 QUEUE = {"namespace": "team-research", "localQueue": "research", "clusterQueue": "gpu"}
 FACTS: Mapping[str, Mapping[str, Any]] = {
@@ -56,12 +57,6 @@ def plan_of(fleet: Fleet, existing: Mapping[str, Mapping[str, Any]] = EXISTING) 
 @pytest.fixture(scope="module")
 def hybrid(fleet: Fleet) -> Plan:
     return plan_of(fleet)
-
-
-def of_the_hub(plan: Plan, kind: str) -> dict[str, Mapping[str, Any]]:
-    """Return name → inputs of the manager's objects of a kind."""
-    found = plan.named(kind).items()
-    return {name.removeprefix("hub/"): inputs for name, inputs in found if name.startswith("hub/")}
 
 
 def edited(fleet: Fleet, **changes: Any) -> Fleet:
@@ -106,7 +101,7 @@ def test_a_team_whose_data_may_be_on_one_worker_has_nothing_on_the_other(fleet: 
         if each.inputs.get("metadata", {}).get("namespace") == "team-research":
             has.setdefault(each.provider.split("::")[-2], set()).add(each.type.rpartition(":")[2])
     assert has == {"hybrid-hub": {"LocalQueue"}, "hybrid-amsterdam": {"LocalQueue", "RoleBinding"}}
-    assert of_the_hub(found, "MultiKueueConfig")["personal"]["spec"]["clusters"] == ["amsterdam"]
+    assert found.named("MultiKueueConfig")["hub/personal"]["spec"]["clusters"] == ["amsterdam"]
 
 
 def test_the_hubs_account_has_no_right_to_write_outside_of_its_teams_namespaces(hybrid: Plan) -> None:
@@ -156,43 +151,7 @@ def test_stacks_that_match_the_fleet_have_no_fault(fleet: Fleet) -> None:
     assert faults_of(fleet) == []
 
 
-@pytest.mark.parametrize(
-    ("stack", "facts", "fault"),
-    [
-        (
-            "aws",
-            {"queues": None},
-            "workers.0.stack: 'aws', which has no output queues; a stack whose last `up`",
-        ),
-        ("aws", {"place": "eu-west-1"}, "workers.0.place: us-east-2; eu-west-1, the stack's location"),
-        (
-            "aws",
-            {"queues": {"vision": QUEUE}},
-            "queues.0.teams.0: 'research'; a team of ohio's stack: vision",
-        ),
-        (
-            "onprem",
-            {"queues": {"vision": QUEUE}},
-            "queues.0.teams.0: 'research'; a team of the manager's stack",
-        ),
-        ("aws", {"runtimes": ["torch-efav2"]}, "queues.0.runtimes.0: 'torch-efav3', not on ohio"),
-        (
-            "onprem",
-            {"runtimes": ["torch-efav3"]},
-            "manager.runtimes.0: 'torch-efav3'; a runtime that the manager",
-        ),
-        (
-            "onprem",
-            {"queues": {"research": {**QUEUE, "clusterQueue": "burst"}}},
-            "queues.0.name: 'burst'; a name that no queue of the manager has",
-        ),
-        (
-            "azure",
-            {"queues": {"research": {**QUEUE, "moreLocalQueues": {"amd": "personal"}}}},
-            "queues.1.name: 'personal'; a name that no queue of amsterdam has",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("stack", "facts", "fault"), table(__file__, "differing"))
 def test_a_differing_stack_is_refused(fleet: Fleet, stack: str, facts: Mapping[str, Any], fault: str) -> None:
     found = faults_of(fleet, **{stack: facts})
     assert any(each.startswith(fault) for each in found), found

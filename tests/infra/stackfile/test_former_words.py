@@ -10,6 +10,7 @@ import yaml
 from infra.errors import InputError
 from infra.stackfile import parse, parse_fleet, parse_job
 from tests.patches import changed
+from tests.tables import table
 
 STACKS = Path(__file__).parents[3] / "stacks"
 
@@ -20,49 +21,11 @@ def shipped(name: str, key: str = "trainyard:stack") -> dict[str, Any]:
 
 
 JOB = {"name": "a", "team": "b", "command": ["python", "train.py"]}
-KEYS = {
-    "pools[0].num_nodes": (4, "nodes"),
-    "pools[0].min_nodes": (0, "nodes"),
-    "pools[0].max_run_hours": (24, "max_run"),
-    "operators.legacy_v1": (True, "training_operator"),
-    "operators.legacy_v1_kinds": (["TFJob"], "training_operator"),
-    "operators.pods_ready_minutes": (5, "pods_ready"),
-    "operators.pods_recovery_minutes": (5, "pods_recovery"),
-    "storage.checkpoints.size_gib": (20, "size"),
-    "storage.object_store.size_gib": (20, "size"),
-    "teams[0].limits.memory_gib": (64, "memory"),
-    "teams[0].limits.scratch_gib": (64, "scratch"),
-    "teams[0].limits.claimed_gib": (64, "claimed"),
-    "grace_seconds": ({"torch-tcp": 60}, "grace"),
-    "provider": ({"kind": "local"}, "target"),
-}
-JOB_KEYS = {
-    "num_nodes": (2, "nodes"),
-    "accelerators_per_node": (8, "gpus"),
-    "processes_per_node": (8, "ranks_per_node"),
-    "memory_gib": (64, "memory"),
-    "shared_memory_gib": (16, "shared_memory"),
-    "environment": ({"A": "1"}, "env"),
-    "time_limit_minutes": (60, "time_limit"),
-    "hold_on_failure_minutes": (30, "hold_on_failure"),
-    "grace_seconds": (60, "grace"),
-    "dataset": ("pile", "datasets"),
-}
-WORDS = {
-    "config": ("digits", "write it among args: [--config, digits]"),
-    "overrides": (
-        {"steps": 300, "resume": True},
-        "write it among args: [--set, steps=300, --set, resume=true]",
-    ),
-    "module": ("our.train", "write command: [python, -m, our.train]"),
-}
+KEYS = table(__file__)["keys"]
+JOB_KEYS = table(__file__)["job_keys"]
+WORDS = table(__file__)["words"]
 """Keys of a job that words of its program have replaced."""
-VALUES = {
-    "pools[0].capacity": ("system", "role: system"),
-    "pools[1].fabric": ("none", "tcp"),
-    "pools[1].provisioning": ("flex-start", "node-by-node"),
-    "operators.kueue": ("present", "existing"),
-}
+VALUES = table(__file__)["values"]
 
 
 def refused(read: Any, data: Any) -> dict[str, str]:

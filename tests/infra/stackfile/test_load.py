@@ -11,10 +11,8 @@ from infra.errors import InputError
 from infra.stackfile import Stack, load, load_fleet, parse
 from infra.stackfile.node_pool import ReservationSpec
 from infra.stackfile.source import FLEET_KEY, holds
-from tests.infra.golden import CASES, VARIANTS, subject
+from tests.infra.golden import VARIANTS, subject
 from tests.infra.plan import stack_file
-
-MINIMAL = CASES / "wrong" / "whole" / "many-problems-at-once.yaml"
 
 
 def test_every_stack_file_of_the_repository_is_valid() -> None:
@@ -46,12 +44,6 @@ def test_off_and_no_are_text_as_they_are_for_the_engine(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.test.yaml"
     path.write_text(text)
     assert load(path).operators.mpi == "off"
-
-
-def test_all_problems_of_a_file_come_at_once() -> None:
-    with pytest.raises(InputError) as caught:
-        load(MINIMAL)
-    assert len(caught.value.problems) >= 5
 
 
 def test_data_without_a_file_has_its_problems_located_by_key() -> None:

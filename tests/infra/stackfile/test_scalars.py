@@ -11,47 +11,9 @@ from infra.stackfile import load
 from infra.stackfile.scalars import value_of
 from infra.stackfile.source import read, read_whole
 from tests.infra.golden import CASES
+from tests.tables import table
 
-PASSED: dict[str, Any] = {
-    "2026-12-01T11:30:00Z": "2026-12-01 11:30:00 +0000 UTC",
-    "2026-12-01": "2026-12-01 00:00:00 +0000 UTC",
-    "2026-1-2t1:2:3.50Z": "2026-01-02 01:02:03.5 +0000 UTC",
-    "2026-12-01T11:30:00-05:30": "2026-12-01 11:30:00 -0530 -0530",
-    "2026-12-01 11:30:00Z": "2026-12-01 11:30:00Z",
-    "2026-12-01T11:30Z": "2026-12-01T11:30Z",
-    "2026-02-30": "2026-02-30",
-    "012345670123": 1402433619,
-    "0o17": 15,
-    "089": 89,
-    "0x1F": 31,
-    "-0b11": -3,
-    "1_000": 1000,
-    "1_0.5": 10.5,
-    "0x_f": 15,
-    "_1": "_1",
-    "0b12": "0b12",
-    "NO": "NO",
-    "off": "off",
-    "y": "y",
-    "True": True,
-    "tRUE": "tRUE",
-    "~": None,
-    "Null": None,
-    "1.30": 1.3,
-    "1.": 1,
-    "+.5": 0.5,
-    "1e3": 1000,
-    "1e21": 1e21,
-    "1e400": "1e400",
-    "1:30": "1:30",
-    "190:20:30": "190:20:30",
-    "9223372036854775807": 9223372036854775807,
-    "12345678901234567890": 12345678901234567000,
-    "-0.0": 0,
-    "=": "=",
-    ".5_0": 0.5,
-    "._5": "._5",
-}
+PASSED: dict[str, Any] = table(__file__)["passed"]
 """Scalar → value in PULUMI_CONFIG, as Pulumi 3.230.0 passed it; tests/e2e/test_language_host.py asks it
 again."""
 BLOCK = (CASES / "block" / "aws.yaml").read_text()
@@ -87,41 +49,7 @@ def test_the_program_finds_the_lines_of_what_the_engine_has_passed(tmp_path: Pat
     assert data["pools"][1]["reservation"]["starts"] == "2036-01-07 11:30:00 +0000 UTC"
 
 
-REFUSED = {
-    "an account without quotes": (
-        ('"123456789012"', "012345670123"),
-        "target.account",
-        "012345670123",
-        'write the number without them, or as text: "012345670123"',
-    ),
-    "a version without quotes": (
-        ("target:\n", "target:\n      kubernetes_version: 1.35\n"),
-        "target.kubernetes_version",
-        "1.35",
-        'write it in quotes: "1.35"',
-    ),
-    "a name that is a number": (
-        ("name: training", "name: 1.30"),
-        "name",
-        "1.30",
-        'write it in quotes: "1.30"',
-    ),
-    "an octal number": (("nodes: 2", "nodes: 012"), "pools[0].nodes", "012", "write the number"),
-    "no number at all": (("quota: 16", "quota: -.inf"), "queues[0].flavors[0].quota", "-.inf", "correct it"),
-    "a date as a tag": (('"4711"', "2026-12-01"), "target.tags.cost-center", "2026-12-01", "in quotes"),
-    "a time in another zone": (
-        (START, "2036-01-07T11:30:00+01:00"),
-        "pools[1].reservation.starts",
-        "2036-01-07T11:30:00+01:00",
-        "Z at its end",
-    ),
-    "an answer of a template": (
-        ("config:\n", "config:\n  trainyard:stack.name: 1.30\n"),
-        "config.trainyard:stack.name",
-        "1.30",
-        'write it in quotes: "1.30"',
-    ),
-}
+REFUSED = table(__file__)["refused"]
 
 
 @pytest.mark.parametrize("case", REFUSED)

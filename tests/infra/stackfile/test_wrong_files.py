@@ -38,8 +38,11 @@ def last_key(data: Any, shown: str) -> str:
     return next((part for part in reversed(path) if isinstance(part, str)), "")
 
 
-def assert_refused(case: WrongFile, folder: Path) -> None:
-    file = case.write(folder)
+@pytest.mark.parametrize("case", [*STACKS, *FLEETS], ids=str)
+def test_a_wrong_stack_fleet_or_job_is_reported_with_path_allowed_and_fix(
+    case: WrongFile, tmp_path: Path
+) -> None:
+    file = case.write(tmp_path)
     error = refused(wrong.read_file, file)
     assert wrong.lines_of(error) == case.problems
     lines = file.read_text().splitlines()
@@ -48,16 +51,6 @@ def assert_refused(case: WrongFile, folder: Path) -> None:
         number, _ = problem.location.removeprefix(f"{file}:").split(":")
         line = lines[int(number) - 1].lstrip()
         assert last_key(whole, problem.path) in line or line.startswith("- ")
-
-
-@pytest.mark.parametrize("case", STACKS, ids=str)
-def test_a_wrong_stack_or_job_is_reported_with_path_allowed_and_fix(case: WrongFile, tmp_path: Path) -> None:
-    assert_refused(case, tmp_path)
-
-
-@pytest.mark.parametrize("case", FLEETS, ids=str)
-def test_a_wrong_fleet_is_reported_with_path_allowed_and_fix(case: WrongFile, tmp_path: Path) -> None:
-    assert_refused(case, tmp_path)
 
 
 @pytest.mark.parametrize("path", wrong.WHOLE, ids=lambda path: path.stem)

@@ -10,13 +10,14 @@ import pytest
 from infra.common.artifacts import ROOT
 from infra.common.target_registry import TARGETS, target_of
 from infra.errors import InputError
-from infra.stackfile import Stack, parse
+from infra.stackfile import Stack, load, parse
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets import features
 from infra.targets.base import Cluster
 from infra.targets.features import Feature
 from tests.infra.plan import artifacts, record, stack_file
 from tests.processes import capture
+from trainyard.stack.preview import declared
 
 pytestmark = pytest.mark.clouds
 
@@ -95,6 +96,7 @@ ASKING: dict[Feature, dict[str, Any]] = {
     Feature.SPOT_CAPACITY: {"capacity": "spot"},
     Feature.RESERVED_CAPACITY: {"capacity": "reserved"},
     Feature.CAPACITY_BLOCKS: {"reservation": {"id": "cr-0", "kind": "block"}},
+    Feature.RESERVED_PLACEMENT: {"reservation": {"id": "cr-0", "placement_group": "gpus"}},
     Feature.ALTERNATIVE_MACHINES: {"alternatives": ["m7i.xlarge"]},
     Feature.CHOSEN_PLACEMENT: {"placement": "compact"},
     Feature.QUEUED_PROVISIONING: {"provisioning": "all-at-once"},
@@ -112,3 +114,11 @@ def test_a_pool_is_refused_if_the_target_lacks_its_feature(feature: Feature, kin
     )
     found = [got for _, got, _, _ in target_of(kind).undeclared([local.pools[0], asking])]
     assert found == ([] if feature in target_of(kind).features else [feature.value])
+
+
+@pytest.mark.parametrize("cloud", ["aws", "gcp"])
+def test_an_existing_clusters_kubeconfig_is_known_before_the_first_up(cloud: str, rendered: Path) -> None:
+    stack = load(ROOT / f"tests/cases/existing-cluster/{cloud}.yaml")
+    found = declared(stack, artifacts(rendered))
+    claim = next(each.inputs for each in found if each.type.endswith(":ClusterClaim"))
+    assert stack.target.existing_cluster.endpoint in claim["kubeconfig"]["value"]  # type: ignore[attr-defined]

@@ -19,8 +19,11 @@ from tests.infra.plan import cluster_plan, stack_file
 pytestmark = pytest.mark.clouds
 
 PACKAGES = {"gcp": "pulumi_gcp", "azure": "pulumi_azure_native"}
-DEPLOY, PREVIEW = (Pipeline("github", "team/research", read_only=reads) for reads in (False, True))
-BRANCHES = Pipeline("gitlab", "team/research", read_only=True)
+DEPLOY, PREVIEW = (
+    Pipeline("github", "team/research", read_only=reads, stack="dev") for reads in (False, True)
+)
+BRANCHES = Pipeline("gitlab", "team/research", read_only=True, stack="dev")
+MOVING = Pipeline("github", "team/research", stack="dev", ids="123/456")
 
 
 def role_of(stack: str, rendered: Path, pipeline: Pipeline) -> DeployRole:
@@ -141,23 +144,29 @@ def test_on_azure_it_may_not_assign_or_remove_roles_that_assign_roles(rendered: 
 
 def test_on_gcp_the_jobs_of_one_environment_may_sign_in(rendered: Path) -> None:
     trust = role_of("gcp", rendered, DEPLOY).trust
-    subject = "repo:team/research:environment:production"
-    assert trust["provider"]["attributeCondition"] == f"assertion.sub == '{subject}'"
+    subject = "repo:team/research:environment:dev-production"
+    assert trust["provider"]["attributeCondition"] == f"assertion.sub in ['{subject}']"
     assert trust["provider"]["oidc"] == {"issuerUri": "https://token.actions.githubusercontent.com"}
-    assert trust["member"].endswith(f"/workloadIdentityPools/github/subject/{subject}")
+    (member,) = trust["members"]
+    assert member.endswith(f"/workloadIdentityPools/github/subject/{subject}")
+    moving = role_of("gcp", rendered, MOVING).trust
+    assert moving["provider"]["attributeCondition"].endswith("&& assertion.repository_id == '456'")
+    assert moving["members"][1].endswith("/subject/repo:team@123/research@456:environment:dev-production")
     branches = role_of("gcp", rendered, BRANCHES).trust
     start = "project_path:team/research:ref_type:branch:ref:"
     assert branches["provider"]["attributeCondition"] == f"assertion.sub.startsWith('{start}')"
-    assert branches["member"].endswith("/workloadIdentityPools/gitlab/attribute.project/team/research")
+    assert branches["members"][0].endswith("/workloadIdentityPools/gitlab/attribute.project/team/research")
 
 
 def test_on_azure_the_jobs_of_one_environment_may_sign_in(rendered: Path) -> None:
-    trust = role_of("azure", rendered, DEPLOY).trust
-    assert trust["subject"] == "repo:team/research:environment:production"
+    (trust,) = role_of("azure", rendered, DEPLOY).trust["credentials"]
+    assert trust["subject"] == "repo:team/research:environment:dev-production"
+    names = [each["name"] for each in role_of("azure", rendered, MOVING).trust["credentials"]]
+    assert names == ["github-team-research-deploy-1", "github-team-research-deploy-2"]
     assert (trust["issuer"], trust["audiences"]) == (
         f"https://{DEPLOY.issuer}",
         ["api://AzureADTokenExchange"],
     )
-    branches = role_of("azure", rendered, BRANCHES).trust
+    (branches,) = role_of("azure", rendered, BRANCHES).trust["credentials"]
     matched = "claims['sub'] matches 'project_path:team/research:ref_type:branch:ref:*'"
     assert branches["claimsMatchingExpression"] == {"value": matched, "languageVersion": 1}

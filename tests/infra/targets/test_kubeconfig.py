@@ -19,6 +19,7 @@ from infra.targets.kubeconfig import (
     kubeconfig_with_credentials,
     kubeconfig_without_credentials,
 )
+from tests.tables import table
 
 AUTHORITY = base64.b64encode(b"authority").decode()
 TOKEN, KEY, CERTIFICATE = "s3cret-token", "s3cret-key", "s3cret-certificate"
@@ -224,22 +225,7 @@ def test_a_plugin_that_fails_is_reported_without_its_arguments(command: str, tmp
     assert KEY not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("users: [", "no YAML"),
-        ("[]", "not a mapping"),
-        ("users: {}\nclusters: 7", "clusters: not a list"),
-        ("contexts: [{context: {}}]", r"contexts\[0\]: no name"),
-        ("users: [{name: a, user: s3cret-token}]", r"users\[0\].user: not a mapping"),
-        ("users: [{name: a, user: {exec: s3cret-token}}]", r"users\[0\].user.exec: not a mapping"),
-        ("contexts: [{name: dev}]", "'dev': no cluster"),
-        (
-            "contexts: [{name: dev, context: {cluster: a}}]\nclusters: [{name: a, cluster: {server: 7}}]",
-            "'dev': no server in cluster a",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "wrong"), table(__file__, "no_kubeconfigs"))
 def test_what_is_no_kubeconfig_is_refused_without_secrets(text: str, wrong: str, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(InputError, match=wrong) as error:

@@ -10,7 +10,9 @@ import pytest
 
 from engine.paths import Paths
 from infra.errors import TrainyardError
-from local.cluster import ClusterConfig, EmbeddedCluster, NodeConfig, processes
+from local.cluster import processes
+from local.cluster.cluster import EmbeddedCluster
+from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.events import EventLog
 from local.cluster.preemption import Preemption
 from tests.engine.progress import RecordedProgress

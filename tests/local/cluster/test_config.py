@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.errors import InputError
-from local.cluster import ClusterConfig, NodeConfig
 from local.cluster.addresses import AddressPlan, allocate
+from local.cluster.config import ClusterConfig, NodeConfig
 
 NAMES = st.lists(st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True), min_size=1, max_size=64, unique=True)
 

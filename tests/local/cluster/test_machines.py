@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from local.cluster import ClusterConfig, NodeConfig
 from local.cluster.addresses import AddressPlan, allocate
+from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.context import ClusterContext
 from local.cluster.control_plane import EmbeddedControlPlane
 from local.cluster.credentials import Credentials

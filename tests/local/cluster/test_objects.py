@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from local.cluster import PreemptionEvent, PreemptionRecord, Taint, read_events
-from local.cluster.events import EventLog
+from local.cluster.config import Taint
+from local.cluster.events import EventLog, PreemptionEvent, read_events
 from local.cluster.image_store import _clone
 from local.cluster.images import read_archive
 from local.cluster.objects import desired_taints, is_ready
-from local.cluster.preemption import _tolerates_preemption
+from local.cluster.preemption import PreemptionRecord, _tolerates_preemption
 from local.cluster.site import last_error
 
 SPOT = Taint(key="trainyard.dev/spot", value="true", effect="NoSchedule")
@@ -64,6 +64,7 @@ def test_only_a_pod_that_tolerates_without_limit_remains(toleration: dict[str, A
 
 def test_events_are_read_as_they_were_recorded(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
+    assert read_events(log.path) == []
     log.record("spot-0", "notice")
     log.record("spot-0", "killed")
     assert read_events(log.path) == log.events
@@ -75,10 +76,6 @@ def test_the_last_error_of_a_log_is_reported(tmp_path: Path) -> None:
     assert last_error(log) == "none"
     log.write_text("E1121 first\nF1121 too many open files\nI1121 all is well\nFlag --x is deprecated\n")
     assert last_error(log) == "F1121 too many open files"
-
-
-def test_no_file_means_no_events(tmp_path: Path) -> None:
-    assert read_events(tmp_path / "events.jsonl") == []
 
 
 def test_a_record_has_the_seconds_between_two_phases() -> None:

@@ -9,8 +9,9 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from local.cluster import ClusterConfig, NodeConfig, pki
+from local.cluster import pki
 from local.cluster.addresses import AddressPlan
+from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.credentials import Credentials
 from local.cluster.pki import Authority, CertificateSubject, KeyPair
 

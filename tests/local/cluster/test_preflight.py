@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from infra.errors import ExitCode, HostError, Problem, TrainyardError
-from local.cluster import ClusterConfig, NodeConfig, preflight, privileges
+from local.cluster import preflight, privileges
+from local.cluster.config import ClusterConfig, NodeConfig
 from local.cluster.layout import Layout
 
 CONFIG = ClusterConfig(
@@ -90,11 +91,6 @@ def test_a_cluster_with_anothers_name_is_refused(tmp_path: Path, monkeypatch: py
     assert (problem.path, problem.got) == ("name", "c, of a cluster that is up")
     assert problem.fix.endswith("take down the cluster whose files are in /elsewhere/c")
     monkeypatch.setattr(preflight, "run_folders", lambda: {"ty-c": tmp_path / "c" / "run"})
-    assert problems(tmp_path) == []
-
-
-def test_the_clusters_existing_link_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "host_routes", lambda: [("10.89.0.0/24", "ty-c")])
     assert problems(tmp_path) == []
 
 

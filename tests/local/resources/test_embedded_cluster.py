@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from engine.provider.resource import ResourceNotFound
-from local.cluster import ClusterConfig, ClusterInfo, ClusterStatus, NodeStatus
+from local.cluster.cluster import ClusterInfo, ClusterStatus, NodeStatus
+from local.cluster.config import ClusterConfig
 from local.resources import embedded_cluster
 from local.resources.embedded_cluster import EmbeddedCluster, object_store_keys
 from tests.engine.progress import RecordedProgress

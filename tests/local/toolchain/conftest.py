@@ -1,5 +1,6 @@
 import hashlib
 import io
+import shutil
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,27 +71,6 @@ def tar_of(**files: bytes) -> bytes:
     return buffer.getvalue()
 
 
-FAKE_GO = """#!/bin/sh
-# A fake Go toolchain: records its calls, and writes what a build would.
-echo "$@" >> "{log}"
-case $1 in
-version) echo "go version go1.30.0 linux/amd64" ;;
-list)
-    case "$*" in
-    *@*) if [ -e "{log}.offline" ]; then echo "dial tcp: lookup proxy: no such host"; exit 1; fi ;;
-    *" -m "*) echo v1.2.3 ;;
-    *) printf 'example.test/a\\nexample.test/b\\n' ;;
-    esac ;;
-mod) printf '{{"Dir": "{module}"}}' ;;
-build)
-    if [ -n "$(find "{log}.fails" 2>/dev/null)" ]; then cat "{log}.fails"; exit 1; fi
-    while [ "$1" != -o ]; do shift; done
-    echo example.test/a
-    printf '#!/bin/sh\\necho v1.2.3\\n' > "$2"; chmod +x "$2" ;;
-esac
-"""
-
-
 CLONE = {
     "local/go/tool/go.mod": "module trainyard.local/tool\n",
     "local/go/tool/go.sum": "example.test/tool v1.2.3 h1:abc=\n",
@@ -145,7 +125,9 @@ def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> W
     monkeypatch.setenv("PATH", f"{machine}:/usr/bin:/bin")
     search.version_of.cache_clear()
     made = Workshop(paths, tmp_path / "go.log", module, machine)
-    made.install("go", FAKE_GO.format(log=made.log, module=module).removeprefix("#!/bin/sh\n"))
+    monkeypatch.setenv("FAKE_GO_LOG", str(made.log))
+    monkeypatch.setenv("FAKE_GO_MODULE", str(module))
+    shutil.copy(Path(__file__).with_name("go.sh"), machine / "go")
     return made
 
 

@@ -31,25 +31,14 @@ def text_of(diagnosis: Diagnosis) -> str:
     return stream.getvalue()
 
 
-def test_missing_artifacts_are_listed_with_the_reason(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_artifacts_are_ok_or_missing_with_the_reason(toolchain: Toolchain, workshop: Workshop) -> None:
     finding = found(diagnose(toolchain, ["binary/tool"]), "binary/tool")
     assert finding.state is DoctorStatus.TODO
     assert finding.detail == "build: from example.test/tool 1.2.3: its publisher releases no program"
     assert workshop.asked("build") == []
     assert not workshop.paths.cache.exists()
-
-
-def test_existing_artifacts_are_ok(toolchain: Toolchain) -> None:
     toolchain.ensure("binary/tool")
     assert found(diagnose(toolchain, ["binary/tool"]), "binary/tool").state is DoctorStatus.OK
-
-
-def test_what_the_user_must_do_is_a_problem(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    diagnosis = diagnose(toolchain, ["binary/tool"])
-    assert found(diagnosis, "user").state is DoctorStatus.PROBLEM
-    assert diagnosis.exit_code is ExitCode.HOST
-    assert "user: run as root" in text_of(diagnosis)
 
 
 def test_brackets_are_printed_unchanged() -> None:
@@ -74,20 +63,22 @@ def test_problems_of_other_checks_are_included(toolchain: Toolchain) -> None:
     finding = found(diagnosis, "cluster local")
     assert (finding.area, finding.state, finding.fix) == ("cluster", DoctorStatus.PROBLEM, "trainyard down")
     assert "cluster local: trainyard down" in text_of(diagnosis)
+    assert diagnosis.exit_code is ExitCode.HOST
 
 
-def test_a_kernel_without_feature_is_a_problem(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "script", "detail"),
+    [
+        (20, "echo unknown filesystem >&2; exit 32", "unknown filesystem"),
+        (0.01, "sleep 60", "no answer within 0.01 s"),
+    ],
+)
+def test_a_kernel_without_feature_is_a_problem(
+    toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch, seconds: float, script: str, detail: str
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(doctor, "_TRIALS", {"overlayfs": "no"})
-    monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sh", "-c", "echo unknown filesystem >&2; exit 32"))
+    monkeypatch.setattr(doctor, "TRIAL_SECONDS", seconds)
+    monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sh", "-c", script))
     finding = found(diagnose(toolchain, []), "overlayfs")
-    assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, "unknown filesystem")
-
-
-def test_a_trial_with_no_answer_is_a_problem(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(doctor, "_TRIALS", {"overlayfs": "no"})
-    monkeypatch.setattr(doctor, "TRIAL_SECONDS", 0.01)
-    monkeypatch.setattr(doctor, "_namespaced", lambda _: ("sleep", "60"))
-    finding = found(diagnose(toolchain, []), "overlayfs")
-    assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, "no answer within 0.01 s")
+    assert (finding.state, finding.detail) == (DoctorStatus.PROBLEM, detail)

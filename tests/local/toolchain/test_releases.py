@@ -1,15 +1,21 @@
 """Released programs: downloaded from a fake site, verified by checksum, and extracted."""
 
 import hashlib
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 from packaging.specifiers import SpecifierSet
 
 from infra.errors import TrainyardError
-from local.toolchain.releases import BrokenOffError, Releases
-from local.toolchain.versions import Build, GoProgram, PinnedRelease
+from local.toolchain import releases
+from local.toolchain.releases import ARCHITECTURE, BrokenOffError, Releases
+from local.toolchain.versions import Build, GoProgram, PinnedRelease, Versions
 from tests.engine.progress import RecordedProgress
+from tests.infra.golden import GOLDEN, assert_matches
 from tests.local.toolchain.conftest import ReleaseSite, tar_of
 
 
@@ -98,6 +104,36 @@ def test_an_archive_without_the_program_is_refused(
         fetch(build_on(site, archive="tool-{version}.tar.gz"), tmp_path, progress)
 
 
+@pytest.mark.parametrize(
+    ("start", "foreign"),
+    [
+        (b"\x7fELF".ljust(18, b"\0") + b"\x3e\0", "linux amd64"),
+        (b"\xcf\xfa\xed\xfe\x0c\0\0\x01", "darwin arm64"),
+    ],
+)
+def test_a_program_of_another_machine_is_refused(
+    start: bytes, foreign: str, site: ReleaseSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "SYSTEM", "plan9")
+    site.publish("tool-1.2.3", start)
+    with pytest.raises(TrainyardError, match=f"tool for {foreign}\n.* one for plan9 {ARCHITECTURE}"):
+        fetch(build_on(site), tmp_path, RecordedProgress())
+
+
+def test_every_download_is_for_the_system_and_the_processor(versions: Versions) -> None:
+    found = {}
+    parts: dict[str, Any] = {**versions.builds, **versions.providers}
+    for name, each in parts.items():
+        build: Any = SimpleNamespace(version=getattr(each, "version", "{version}"))
+        program = next(iter(getattr(each, "programs", [name])))
+        found[name] = [
+            releases._filled(each.release.archive, build, program, system, architecture)
+            for system, architecture in product(("linux", "darwin"), ("amd64", "arm64"))
+            if each.release
+        ]
+    assert_matches(yaml.safe_dump(found, width=200), GOLDEN / "downloads.yaml")
+
+
 def test_a_broken_download_is_reported(site: ReleaseSite, tmp_path: Path, progress: RecordedProgress) -> None:
     site.publish("tool-1.2.3", b"program")
     del site.files["/tool-1.2.3"]
@@ -105,13 +141,10 @@ def test_a_broken_download_is_reported(site: ReleaseSite, tmp_path: Path, progre
         fetch(build_on(site), tmp_path, progress)
 
 
-def test_a_reachable_release_is_not_refused(site: ReleaseSite) -> None:
+def test_a_release_is_refused_only_with_a_reason(site: ReleaseSite) -> None:
+    assert "answers 404" in Releases(allowed=True).refusal(build_on(site))
     site.publish("tool-1.2.3", b"program")
     assert Releases(allowed=True).refusal(build_on(site)) == ""
-
-
-def test_a_site_without_checksums_is_refused_with_its_answer(site: ReleaseSite) -> None:
-    assert "answers 404" in Releases(allowed=True).refusal(build_on(site))
 
 
 def test_a_site_that_does_not_answer_gets_one_request(site: ReleaseSite) -> None:
@@ -121,18 +154,15 @@ def test_a_site_that_does_not_answer_gets_one_request(site: ReleaseSite) -> None
             "release": PinnedRelease(archive="http://127.0.0.1:9/a", checksums="http://127.0.0.1:9/a.sha256")
         }
     )
-    releases = Releases(allowed=True)
-    assert "127.0.0.1 cannot be reached" in releases.refusal(unreachable)
-    assert "127.0.0.1 cannot be reached" in releases.refusal(build)
+    site_of = Releases(allowed=True)
+    assert "127.0.0.1 cannot be reached" in site_of.refusal(unreachable)
+    assert "127.0.0.1 cannot be reached" in site_of.refusal(build)
     assert site.asked == []
 
 
-def test_downloads_can_be_forbidden(site: ReleaseSite) -> None:
-    releases = Releases.from_environment({"TRAINYARD_DOWNLOADS": "never"})
-    assert releases.refusal(build_on(site)) == "TRAINYARD_DOWNLOADS=never"
-    assert site.asked == []
-
-
-def test_an_unreleased_program_is_never_requested(site: ReleaseSite) -> None:
+def test_nothing_is_asked_where_downloads_are_forbidden_or_none_is_released(site: ReleaseSite) -> None:
+    never = Releases.from_environment({"TRAINYARD_DOWNLOADS": "never"})
+    assert never.refusal(build_on(site)) == "TRAINYARD_DOWNLOADS=never"
     build = build_on(site).model_copy(update={"release": None})
     assert Releases(allowed=True).refusal(build) == "its publisher releases no program"
+    assert site.asked == []

@@ -16,23 +16,7 @@ from local.toolchain.store import ArtifactStore
 from tests.engine.progress import RecordedProgress
 from tests.local.toolchain.conftest import Workshop, pinned
 
-DPKG = """Package: python3
-Status: install ok installed
-Architecture: amd64
-Version: 3.11.2-1+b1
-Description: interactive high-level object-oriented language
- A field: of a description
-
-Package: gone
-Status: deinstall ok config-files
-Architecture: amd64
-Version: 1
-
-Package: libc6
-Status: install ok installed
-Architecture: amd64
-Version: 2.36-9+deb12u13
-"""
+DPKG = Path(__file__).with_name("dpkg.txt").read_text()
 
 
 @pytest.fixture

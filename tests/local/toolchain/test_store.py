@@ -30,25 +30,28 @@ def names_in(store: ArtifactStore) -> list[str]:
     return [path.name for path in store.folder(ENTRY).parent.iterdir()]
 
 
-def test_an_artifact_appears_complete_under_its_name_and_key(store: ArtifactStore) -> None:
+def test_an_artifact_appears_complete_under_its_name_and_key_and_is_made_once(store: ArtifactStore) -> None:
     seal = store.make(ENTRY, hello)
     assert (store.root / "binary" / "tool-0123456789ab" / "tool").read_text() == "hello"
     assert seal.origin == "made here"
     assert seal.files == {"tool": 5}
-
-
-def test_an_existing_artifact_is_not_made_again(store: ArtifactStore) -> None:
-    store.make(ENTRY, hello)
     assert store.make(ENTRY, lambda _: pytest.fail("made again")).origin == "made here"
 
 
-def test_a_failed_build_leaves_nothing(store: ArtifactStore) -> None:
+def test_a_failed_build_leaves_nothing_and_its_orphans_cannot_write_into_the_next(
+    store: ArtifactStore,
+) -> None:
+    folders = []
+
     def fail(folder: Path) -> str:
+        folders.append(folder)
         hello(folder)
         raise OSError("no luck")
 
-    with pytest.raises(OSError, match="no luck"):
-        store.make(ENTRY, fail)
+    for _ in range(2):
+        with pytest.raises(OSError, match="no luck"):
+            store.make(ENTRY, fail)
+    assert folders[0] != folders[1]
     assert store.find_seal(ENTRY) is None
     assert names_in(store) == []
 
@@ -111,19 +114,6 @@ def test_files_of_a_killed_run_are_deleted_by_the_next_one(store: ArtifactStore)
 
     store.make(ENTRY, hello)
     assert names_in(store) == ["tool-0123456789ab"]
-
-
-def test_an_orphan_of_a_killed_run_cannot_write_into_the_next(store: ArtifactStore) -> None:
-    folders = []
-
-    def fail(folder: Path) -> str:
-        folders.append(folder)
-        raise OSError
-
-    for _ in range(2):
-        with pytest.raises(OSError):
-            store.make(ENTRY, fail)
-    assert folders[0] != folders[1]
 
 
 def test_only_the_newest_are_retained_and_longer_names_are_not_touched(store: ArtifactStore) -> None:

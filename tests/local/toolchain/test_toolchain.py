@@ -49,27 +49,26 @@ def test_a_plan_lists_what_would_be_done_and_why(toolchain: Toolchain, workshop:
     assert not workshop.paths.cache.exists()
 
 
-def test_a_missing_artifact_is_built_with_its_dependencies(toolchain: Toolchain) -> None:
+def test_a_missing_artifact_is_built_with_its_dependencies(
+    toolchain: Toolchain, progress: RecordedProgress
+) -> None:
+    assert toolchain.find("binary/tool") is None
+    with pytest.raises(HostError, match="trainyard up"):
+        toolchain.path("binary/tool")
     toolchain.ensure("image/tool")
+    assert "1 of 2 example.test/a" in progress.status
     assert toolchain.path("binary/tool").read_text().startswith("#!/bin/sh")
     plan = steps(toolchain, "image/tool", "binary/tool")
     assert plan["binary/tool"] == (Action.PRESENT, "in the cache: built from example.test/tool 1.2.3")
     assert plan["image/tool"] == (Action.PRESENT, "in the cache: around tool")
 
 
-def test_a_build_counts_the_packages_it_compiles(toolchain: Toolchain, progress: RecordedProgress) -> None:
-    toolchain.ensure("binary/tool")
-    assert "1 of 2 example.test/a" in progress.status
-
-
-def test_a_second_run_builds_nothing(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_a_second_run_builds_nothing_unless_go_sum_has_changed(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     toolchain.ensure("binary/tool")
     next_run(toolchain).ensure("binary/tool")
     assert len(workshop.asked("build")) == 1
-
-
-def test_a_changed_go_sum_builds_again(toolchain: Toolchain, workshop: Workshop) -> None:
-    toolchain.ensure("binary/tool")
     with (workshop.paths.repository / "local/go/tool/go.sum").open("a") as file:
         file.write("example.test/other v1.0.0 h1:def=\n")
     next_run(toolchain).ensure("binary/tool")
@@ -124,7 +123,7 @@ def test_an_old_go_is_not_used(workshop: Workshop, progress: RecordedProgress) -
     assert why == "PATH has no go of 1.31 or newer; from host.txt, by hash"
 
 
-def test_a_compile_error_is_shown_and_leaves_nothing(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_a_compile_error_is_shown_and_the_next_run_builds(toolchain: Toolchain, workshop: Workshop) -> None:
     workshop.go_fails("main.go:3: undefined: x\n")
     with pytest.raises(TrainyardError) as failed:
         toolchain.ensure("binary/tool")
@@ -133,6 +132,9 @@ def test_a_compile_error_is_shown_and_leaves_nothing(toolchain: Toolchain, works
     assert problem.got == "main.go:3: undefined: x"
     assert failed.value.exit_code is ExitCode.FAILED
     assert list((workshop.paths.cache / "binary").iterdir()) == []
+    workshop.go_works()
+    toolchain.ensure("binary/tool")
+    assert toolchain.path("binary/tool").exists()
 
 
 @pytest.mark.parametrize(
@@ -146,15 +148,6 @@ def test_an_error_has_a_next_step(toolchain: Toolchain, workshop: Workshop, outp
     workshop.go_fails(output)
     with pytest.raises(HostError, match=advice):
         toolchain.ensure("binary/tool")
-
-
-def test_the_next_run_continues_after_a_failure(toolchain: Toolchain, workshop: Workshop) -> None:
-    workshop.go_fails("main.go:3: undefined: x\n")
-    with pytest.raises(TrainyardError):
-        toolchain.ensure("binary/tool")
-    workshop.go_works()
-    toolchain.ensure("binary/tool")
-    assert toolchain.path("binary/tool").exists()
 
 
 def test_without_a_network_no_build_begins(toolchain: Toolchain, workshop: Workshop) -> None:
@@ -194,12 +187,6 @@ def test_a_cache_that_cannot_be_written_is_reported(toolchain: Toolchain, worksh
     workshop.paths.cache.symlink_to("/proc/1/map_files")
     with pytest.raises(HostError, match="TRAINYARD_CACHE"):
         toolchain.ensure("binary/tool")
-
-
-def test_a_missing_artifact_has_no_path(toolchain: Toolchain) -> None:
-    assert toolchain.find("binary/tool") is None
-    with pytest.raises(HostError, match="trainyard up"):
-        toolchain.path("binary/tool")
 
 
 def test_a_chart_is_copied_without_missing_dependencies(toolchain: Toolchain, workshop: Workshop) -> None:
@@ -252,16 +239,14 @@ def test_the_training_image_has_a_tag_for_each_code(toolchain: Toolchain, worksh
     assert len(names[-1].removeprefix("trainyard.local/training:")) == 12
 
 
-def test_programs_are_linked_for_path(toolchain: Toolchain, workshop: Workshop) -> None:
+def test_programs_are_linked_for_path_and_a_wheel_uses_its_environment(
+    toolchain: Toolchain, workshop: Workshop
+) -> None:
     toolchain.ensure("binary/tool")
     assert (workshop.paths.bin / "tool").resolve() == toolchain.path("binary/tool")
     host = (workshop.paths.bin / "pulumi-language-python").read_text()
     start = f"{workshop.paths.venv}/bin/python -P {workshop.paths.repository}/trainyard_start.py"
     assert host == f'#!/bin/sh\nexec {start} engine.language_host "$@"\n'
-
-
-def test_a_wheels_installation_uses_its_environment(toolchain: Toolchain, workshop: Workshop) -> None:
-    toolchain.ensure("binary/tool")
     assert not workshop.paths.venv.exists()
     (workshop.paths.repository.parent / "trainyard.pth").touch()
     toolchain.ensure("binary/tool")

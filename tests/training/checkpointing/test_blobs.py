@@ -66,7 +66,7 @@ def test_a_file_of_many_megabytes_is_written_in_parts_and_read_in_ranges(
         monkeypatch.setattr(f"trainyard_train.checkpointing.{module}.BLOCK", 5 << 20)
     store, data = ObjectStore(cloud.url), with_room(os.urandom(1 << 20) * 12)
     save(store, 1, data)
-    assert store.open(1).read(FILES[0]) == data
+    assert store.read(store.open(1).file(FILES[0]).path) == data
     assert not cloud.blobs.parts
 
 

@@ -49,7 +49,7 @@ def newest_step(store: FolderStore) -> int | None:
     found = store.newest(lambda step, reason: None)
     if found is None:
         return None
-    assert found.read("model.pt") == content(found.manifest.step)
+    assert store.read(found.file("model.pt").path) == content(found.manifest.step)
     return found.manifest.step
 
 
@@ -59,7 +59,7 @@ def test_a_checkpoint_is_read_as_it_was_saved(tmp_path: Path) -> None:
     found = store.newest(lambda step, reason: pytest.fail(reason))
     assert found is not None
     assert found.manifest.samples == 20 * 64
-    assert found.read("rank-00000.safetensors") == content(20)
+    assert store.read(found.file("rank-00000.safetensors").path) == content(20)
     assert (tmp_path / "latest").read_text() == "step-00000020"
 
 

@@ -3,11 +3,12 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.training.checkpointing.test_faults import failing
 from tests.training.launch import events, settings, sha256, start
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.checkpointing.checkpoint import UnreadableError
@@ -101,57 +102,13 @@ def test_the_command_has_an_exit_code_of_its_own_for_it(run_dir: Path) -> None:
     assert code == 0
 
 
-class Faulty:
-    """Lets calls of the filesystem fail for paths with a part of this name."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int, part: str) -> None:
-        self._patch, self._number, self._part = monkeypatch, number, part
-
-    def _check(self, path: object) -> None:
-        if self._part in Path(str(path)).parts:
-            raise OSError(self._number, os.strerror(self._number), str(path))
-
-    def reads(self) -> None:
-        preadv = os.preadv
-
-        def failing(descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
-            if self._part in Path(f"/proc/self/fd/{descriptor}").readlink().parts:
-                raise OSError(self._number, os.strerror(self._number))  # without the path, as the kernel
-            return preadv(descriptor, parts, offset)
-
-        self._patch.setattr(os, "preadv", failing)
-
-    def sizes(self) -> None:
-        stat, is_file = Path.stat, Path.is_file
-
-        def failing(path: Path, **options: bool) -> os.stat_result:
-            self._check(path)
-            return stat(path, **options)
-
-        self._patch.setattr(Path, "stat", failing)
-        self._patch.setattr(Path, "is_file", lambda path: self._part not in path.parts and is_file(path))
-
-    def names(self) -> None:
-        """Python 3.14's `is_dir` is false for any error (bpo-45853)."""
-        iterdir, is_dir = Path.iterdir, Path.is_dir
-
-        def failing(path: Path) -> object:
-            self._check(path)
-            return iterdir(path)
-
-        self._patch.setattr(Path, "iterdir", failing)
-        self._patch.setattr(Path, "is_dir", lambda path: self._part not in path.parts and is_dir(path))
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EACCES, errno.EREMOTEIO])
-@pytest.mark.parametrize("calls", ["reads", "sizes"])
+@pytest.mark.parametrize(("owner", "call"), [(os, "preadv"), (Path, "stat")])
 def test_a_checkpoint_that_cannot_be_read_stays_and_the_newest_one_that_can_is_offered(
-    run_dir: Path, undisturbed: str, number: int, calls: str
+    run_dir: Path, undisturbed: str, owner: object, call: str
 ) -> None:
     before = content(run_dir)
-    with pytest.MonkeyPatch.context() as patch:
-        getattr(Faulty(patch, number, NAMES[2]), calls)()
-        with pytest.raises(UnreadableError, match=os.strerror(number)) as caught:
+    with failing(owner, call, f"{NAMES[2]}/rank", "ESTALE"):
+        with pytest.raises(UnreadableError, match="mount the filesystem again") as caught:
             train(configure(run_dir))
         text = str(caught.value)
         assert f"{run_dir}/checkpoints/step-00000015/rank-00000.safetensors" in text
@@ -165,16 +122,6 @@ def test_a_checkpoint_that_cannot_be_read_stays_and_the_newest_one_that_can_is_o
     )
     train(configure(run_dir))
     assert sha256(run_dir) == undisturbed
-
-
-@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO])
-def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    Faulty(monkeypatch, number, "checkpoints").names()
-    with pytest.raises(UnreadableError, match=r"cannot be listed.*nothing was changed"):
-        train(configure(run_dir))
-    assert events(run_dir, "started")[1:] == []
 
 
 def test_a_damaged_checkpoint_on_a_read_only_mount_costs_the_steps_since_the_one_before(

@@ -13,7 +13,7 @@ from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.inspect import _difference
-from trainyard_train.checkpointing.state import load_tensors
+from trainyard_train.checkpointing.saved import load_tensors
 
 
 @pytest.fixture(scope="module")

@@ -89,9 +89,13 @@ def test_a_run_that_computes_its_interval_resumes_to_the_bit(tmp_path: Path) -> 
         ({"mtbf_seconds": 0}, "checkpoint.mtbf_seconds: got 0"),
         ({"superseded": "tag"}, "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3"),
         ({"superseded": "burn", "store": "s3://bucket/run"}, "checkpoint.superseded: got 'burn'"),
+        ({"superseded": "tag", "store": "s3://bucket/run"}, "http://cwlota.com, where no rule deletes"),
     ],
 )
-def test_wrong_settings_are_named(checkpoint: dict[str, object], message: str) -> None:
+def test_wrong_settings_are_named(
+    checkpoint: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://cwlota.com")
     with pytest.raises(ConfigError) as caught:
         parse_config({"run_dir": "/tmp/run", "checkpoint": checkpoint})
     assert message in str(caught.value)

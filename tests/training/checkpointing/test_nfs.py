@@ -56,7 +56,7 @@ def test_a_checkpoint_outlives_client_and_server(nfs: NfsServer, tmp_path: Path,
         store = FolderStore(other / tmp_path.name)
         found = store.newest(lambda step, reason: pytest.fail(reason))
         assert found is not None
-        assert found.read("rank-00000.safetensors") == content(20)
+        assert store.read(found.file("rank-00000.safetensors").path) == content(20)
         assert store.read("latest") == b"step-00000020"
         assert store.committed() == [20]
 

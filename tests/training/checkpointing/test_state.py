@@ -20,7 +20,8 @@ from tests.processes import TIMEOUT_SECONDS
 from trainyard_train.checkpointing.checkpoint import Checkpoint, DamagedError, Manifest
 from trainyard_train.checkpointing.digests import Data
 from trainyard_train.checkpointing.folder_store import FolderStore
-from trainyard_train.checkpointing.state import PAGE, State, decode, load_tensors
+from trainyard_train.checkpointing.saved import load_tensors
+from trainyard_train.checkpointing.state import PAGE, State, decode
 from trainyard_train.checkpointing.tensor_files import file_name
 from trainyard_train.parallelism.mesh import Mesh
 
@@ -112,7 +113,7 @@ def save(root: Path, captured: Sequence[Data]) -> Checkpoint:
 
 
 def pieces(state: State) -> list[torch.Tensor]:
-    return [values for _, _, values in decode(memoryview(bytearray(captured(state))))["pieces"].values()]
+    return [values for _, values in decode(memoryview(bytearray(captured(state)))).values()]
 
 
 @pytest.mark.parametrize("saved_by", [1, 2, 4, 7])

@@ -260,7 +260,7 @@ def test_a_rank_that_continues_in_time_has_not_failed(tmp_path: Path) -> None:
 def test_a_rank_that_nccls_watchdog_ends_is_a_failed_peer(tmp_path: Path, stalled: bool, code: int) -> None:
     def work(_folder: Path, _: float) -> int:
         faulthandler.disable()  # pytest's
-        RankStatus.from_environment().write(stalled=stalled)
+        RankStatus.from_environment().stalled = stalled
         os.abort()
 
     assert agent(tmp_path, work, restarts=0, ranks=1) == code
@@ -272,19 +272,49 @@ def test_restarts_count_since_a_newer_checkpoint(tmp_path: Path, saves: list[int
 
     def work(folder: Path, _: float) -> int:
         attempt = note(folder, "came")
-        RankStatus.from_environment().write(saved_step=saves[attempt - 1])
+        RankStatus.from_environment().saved_step = saves[attempt - 1]
         return 76
 
     assert agent(tmp_path, work, restarts=2, ranks=1) == 1
     assert len(notes(tmp_path, 0)) == attempts
 
 
-def test_an_exception_nobody_caught_is_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    def work(_folder: Path, _timeout: float) -> int:
-        raise KeyError("surprise")
+@pytest.mark.parametrize(
+    ("raised", "restarts", "code", "attempts"),
+    [
+        (["0 ECC error"], 3, 0, 2),
+        (["3 same", "3 same"], 3, 1, 2),
+        (["3 same", "4 same", "4 other"], 3, 0, 4),
+        (["1 a", "2 b", "3 c"], 2, 1, 3),
+        (["1 a"], 0, 1, 1),
+    ],
+    ids=["once", "the same twice", "each another", "too often", "no restarts"],
+)
+def test_an_exception_restarts_the_ranks_unless_it_is_the_same_after_the_same_step(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    raised: list[str],
+    restarts: int,
+    code: int,
+    attempts: int,
+) -> None:
+    """Raised by rank 1 in each attempt: the number of the last step, and the message."""
 
-    assert agent(tmp_path, work, ranks=1) == 1
-    assert "KeyError: 'surprise'" in capfd.readouterr().err
+    def work(folder: Path, _: float) -> int:
+        attempt = note(folder, "came")
+        if attempt > len(raised) or os.environ["RANK"] == "0":
+            return 0 if attempt > len(raised) else 76
+        step, message = raised[attempt - 1].split(maxsplit=1)
+        RankStatus.from_environment().step = int(step)
+        raise RuntimeError(message)
+
+    assert agent(tmp_path, work, restarts) == code
+    assert len(notes(tmp_path, 1)) == attempts
+    errors = capfd.readouterr().err
+    assert errors.count("RuntimeError: ") == len(raised)
+    assert ("has raised the same exception after the same step again" in errors) == (
+        len(set(raised)) < len(raised)
+    )
 
 
 # With real training.

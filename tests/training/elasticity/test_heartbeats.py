@@ -62,7 +62,7 @@ class RankGroup:
         ]
         for rank, heartbeats in enumerate(self.ranks):
             heartbeats.listen_to(other for other in range(size) if other != rank)
-            self.store.set(f"heartbeat/{rank}", Heartbeat().encode())
+            self.store.set(f"heartbeat/{rank}", "{}")
         self.beats = 0
 
     def beat(self) -> None:
@@ -231,7 +231,7 @@ def test_the_agent_learns_what_is_saved_and_goes_on(tmp_path: Path, monkeypatch:
     memory = RankStatuses.create(2)
     monkeypatch.setenv(AGENT, memory.environment(1)[AGENT])
     alone = RankGroup(tmp_path, monkeypatch, size=1)
-    alone.ranks[0].saved(20)
+    alone.ranks[0].status.saved_step = 20
     with alone.ranks[0].busy("step", 21):
         alone.pass_time(15)
         assert not memory.ranks[1].stalled
@@ -269,6 +269,30 @@ def test_a_disk_that_hangs_does_not_prevent_stacks_on_stderr_nor_the_exit(
     assert alone.ends == [1]
 
 
+IN_THE_STORE = """
+from tests.training.elasticity.test_heartbeats import *
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+answer = lambda store=store: store.set("heartbeat/1", '{"beat": 1}')
+join = threading.Thread.join
+threading.Thread.join = lambda *arguments: (answer(), join(*arguments))
+class Last:
+    def __del__(self, answer=answer):  # when Python ends
+        for _ in range(1000):
+            answer()
+last = Last()
+heartbeats = Heartbeats(Mesh(0, 2, torch.device("cpu"), "node-0", store), TimeoutConfig(), Path(), print)
+heartbeats.start()
+store.get("heartbeat/0")
+heartbeats.stop()
+"""
+
+
+@pytest.mark.ranks
+def test_a_run_ends_with_0_although_a_heartbeat_is_in_the_store() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_THE_STORE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.ranks
 def test_one_process_whose_data_hangs_in_an_evaluation_reports_where_and_ends(tmp_path: Path) -> None:
     """The third evaluation never ends."""
@@ -278,10 +302,10 @@ from trainyard_train import train
 from trainyard_train.data.samples import Samples
 take = Samples.take
 looks = []
-def hang(samples, indices, at=None):
-    if at is None and len(indices) > 1 and indices[0] == 0:
+def hang(samples, indices):
+    if len(indices) > 1 and indices.tolist() == [*range(len(indices))]:  # a first sample is taken alone
         looks.append(1)
-    return threading.Event().wait() if len(looks) == 3 else take(samples, indices, at)
+    return threading.Event().wait() if len(looks) == 3 else take(samples, indices)
 Samples.take = hang
 train.main({[*settings(tmp_path, evaluate_every=1, **{"timeouts.stall": 1, "timeouts.collective": 3})]!r})
 """

@@ -14,7 +14,7 @@ from tests.processes import TIMEOUT_SECONDS, wait_for
 from tests.servers import QuietHandler, serving
 from tests.training.launch import events
 from tests.training.test_trainer import configure
-from trainyard_train.elasticity.instance_metadata import Aws, Azure, Gcp, Metadata, Watch, metadata_of
+from trainyard_train.elasticity.instance_metadata import Aws, Azure, Gcp, Watch, metadata_of
 from trainyard_train.elasticity.preemption import PreemptionNotice
 from trainyard_train.launchers import process_group
 from trainyard_train.trainer import Trainer
@@ -63,7 +63,7 @@ ACTION = "/latest/meta-data/spot/instance-action"
 
 
 def test_aws_reports_an_interruption_to_clients_with_a_token(cloud: FakeMetadataService) -> None:
-    aws = Aws(Metadata(cloud.base))
+    aws = Aws(cloud.base)
     assert aws.notice() == ""
     assert aws.notice() == ""
     assert len(cloud.tokens) == 1, "a token serves many times"
@@ -73,7 +73,7 @@ def test_aws_reports_an_interruption_to_clients_with_a_token(cloud: FakeMetadata
 
 
 def test_gcp_reports_preemption_and_maintenance_that_ends_the_machine(cloud: FakeMetadataService) -> None:
-    gcp = Gcp(Metadata(cloud.base))
+    gcp = Gcp(cloud.base)
     instance = "/computeMetadata/v1/instance"
     cloud.answers = {f"{instance}/preempted": (200, "FALSE"), f"{instance}/maintenance-event": (200, "NONE")}
     assert gcp.notice() == ""
@@ -98,7 +98,7 @@ def azure_event(kind: str, *machines: str) -> str:
 
 
 def test_azure_reports_events_of_this_machine_only(cloud: FakeMetadataService) -> None:
-    azure = Azure(Metadata(cloud.base))
+    azure = Azure(cloud.base)
     events_path = "/metadata/scheduledevents"
     cloud.answers["/metadata/instance/compute/name"] = (200, "node-1")
     cloud.answers[events_path] = (200, json.dumps({"DocumentIncarnation": 0, "Events": []}))
@@ -112,12 +112,12 @@ def test_azure_reports_events_of_this_machine_only(cloud: FakeMetadataService) -
 
 
 def test_each_cloud_is_found_where_its_own_tools_look() -> None:
-    assert metadata_of("aws", {}).metadata.base == "http://169.254.169.254"
-    assert metadata_of("azure", {}).metadata.base == "http://169.254.169.254"
-    assert metadata_of("gcp", {}).metadata.base == "http://metadata.google.internal"
-    assert metadata_of("gcp", {"GCE_METADATA_HOST": "127.0.0.1:1"}).metadata.base == "http://127.0.0.1:1"
+    assert metadata_of("aws", {}).base == "http://169.254.169.254"
+    assert metadata_of("azure", {}).base == "http://169.254.169.254"
+    assert metadata_of("gcp", {}).base == "http://metadata.google.internal"
+    assert metadata_of("gcp", {"GCE_METADATA_HOST": "127.0.0.1:1"}).base == "http://127.0.0.1:1"
     elsewhere = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:2"}
-    assert metadata_of("aws", elsewhere).metadata.base == "http://127.0.0.1:2"
+    assert metadata_of("aws", elsewhere).base == "http://127.0.0.1:2"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"action": 1}', "\x00"])
@@ -125,7 +125,7 @@ def test_an_answer_that_makes_no_sense_is_reported_once_and_ends_nothing(
     cloud: FakeMetadataService, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.answers[ACTION] = (200, text)
-    watch = Watch(Aws(Metadata(cloud.base)), pytest.fail)
+    watch = Watch(Aws(cloud.base), pytest.fail)
     assert [watch.ask(), watch.ask()] == ["", ""]
     assert capsys.readouterr().err.count("notices of Aws cannot be received") == 1
 
@@ -136,7 +136,7 @@ def test_a_missing_or_failing_service_is_reported_once(
 ) -> None:
     cloud.answers = dict.fromkeys([ACTION], (500, "internal error"))
     for base in ("http://127.0.0.1:9", cloud.base):
-        watch = Watch(cloud_type(Metadata(base)), pytest.fail)
+        watch = Watch(cloud_type(base), pytest.fail)
         assert [watch.ask(), watch.ask()] == ["", ""]
         assert capsys.readouterr().err.count("SIGTERM is still") == 1
 

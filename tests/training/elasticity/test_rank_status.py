@@ -25,14 +25,14 @@ def test_a_saved_step_never_goes_back_while_another_thread_writes_stalls() -> No
 
     def write_stalls() -> None:
         while not ended.is_set():
-            status.write(stalled=True)
+            status.stalled = True
 
     writers = [threading.Thread(target=write_stalls) for _ in range(2)]
     for writer in writers:
         writer.start()
     reverted = []
     for step in range(20_000):
-        status.write(saved_step=step)
+        status.saved_step = step
         if status.saved_step != step:
             reverted.append(step)
     ended.set()
@@ -45,8 +45,8 @@ def test_a_saved_step_never_goes_back_while_another_thread_writes_stalls() -> No
 def test_a_rank_writes_into_its_own_slot() -> None:
     memory = RankStatuses.create(3)
     middle = RankStatus.from_environment({AGENT: memory.environment(1)[AGENT]})
-    middle.write(saved_step=2**40, stalled=True)
+    middle.saved_step, middle.stalled = 2**40, True
     assert [rank.saved_step for rank in memory.ranks] == [0, 2**40, 0]
     assert [rank.stalled for rank in memory.ranks] == [False, True, False]
-    middle.write(stalled=False)
+    middle.stalled = False
     assert (memory.saved_step, middle.stalled) == (2**40, False)

@@ -17,6 +17,14 @@ from trainyard_train.elasticity.config import GRACE_VARIABLE
 PACKAGES = REPOSITORY / ".trainyard" / "peers"
 """Made by `make peers`."""
 PATCHES = Path(__file__).parent / "patches"
+TWO_RANKS = (
+    "-m",
+    "torch.distributed.run",
+    "--nproc-per-node=2",
+    "--rdzv-backend=c10d",
+    "--rdzv-endpoint=localhost:0",
+)
+"""Arguments of Python that start a program on two ranks."""
 TEXTS = 52
 """Number of texts, with which every program takes 13 steps in each of two epochs."""
 

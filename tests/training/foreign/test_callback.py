@@ -2,12 +2,17 @@
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from tests.processes import TIMEOUT_SECONDS
 from tests.training.foreign.forks import Forks
 from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.config_base import ConfigError
+from trainyard_train.integrations.accelerate import require_all_ranks_of
 
 TWO_CALLBACKS = """
 import sys
@@ -201,3 +206,22 @@ def test_lightnings_metrics_of_an_epoch_survive_a_kill(tmp_path: Path, forks: Fo
     assert undisturbed[1].startswith("ended 16.0 with [('late', 8.0), ")
     assert end_of(forks, EPOCH_METRICS, tmp_path, batch)[0] == -signal.SIGKILL
     assert end_of(forks, EPOCH_METRICS, tmp_path, "-1") == undisturbed
+
+
+def test_the_sum_of_the_losses_in_an_older_trainers_loop_continues() -> None:
+    from trainyard_train.integrations.transformers import TrainyardCallback  # takes seconds
+
+    callback = TrainyardCallback.__new__(TrainyardCallback)
+    callback._trainer, callback._sum_to_restore = SimpleNamespace(), torch.tensor(2.0)
+    total = torch.tensor(1.0)
+    assert [callback._wrap_log(torch.Tensor.item)(total) for _ in range(2)] == [3, 3]
+    assert callback._trainer._tr_loss is total, "which is saved with the step"
+
+
+@pytest.mark.training
+def test_ranks_that_would_train_apart_are_refused() -> None:
+    """On CPUs, Accelerate and Lightning join a launcher's ranks by a setting only."""
+    run: Any = SimpleNamespace(mesh=SimpleNamespace(world_size=2))
+    require_all_ranks_of(SimpleNamespace(num_processes=2), run)
+    with pytest.raises(ConfigError, match=r"got 1 of 2 ranks.* ACCELERATE_USE_CPU=true"):
+        require_all_ranks_of(SimpleNamespace(num_processes=1), run)

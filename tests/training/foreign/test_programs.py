@@ -20,10 +20,10 @@ import torch
 
 from tests.processes import TIMEOUT_SECONDS, wait_for
 from tests.training.foreign.forks import ForkedProgram, Forks
-from tests.training.foreign.programs import PACKAGES, PROGRAMS, WheelProgram, start
+from tests.training.foreign.programs import PACKAGES, PROGRAMS, TWO_RANKS, WheelProgram, start
 from tests.training.hold import hold
 from tests.training.launch import events
-from trainyard_train.checkpointing.state import load_tensors
+from trainyard_train.checkpointing.saved import load_tensors
 from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.contract import FILE, read_metrics, surviving_steps
 
@@ -36,13 +36,6 @@ SEEDS_WITHOUT_FORKS = (1, 2)
 MAX_CHANGED_LINES = 10
 _TIMEOUT_SECONDS = 4 * TIMEOUT_SECONDS
 """Limit for three processes that import everything at once."""
-_TWO_RANKS = (
-    "-m",
-    "torch.distributed.run",
-    "--nproc-per-node=2",
-    "--rdzv-backend=c10d",
-    "--rdzv-endpoint=localhost:0",
-)
 Result = tuple[list[tuple[int, float]], dict[str, torch.Tensor]]
 
 
@@ -66,7 +59,7 @@ class ProgramFolder:
     def start_ranks(self, name: str) -> subprocess.Popen[bytes]:
         """Start the run `name` with two ranks, by torchrun."""
         arguments = [*self.arguments, "--output_dir", str(self.program.parent / name)]
-        return start(self.program, arguments, self.log(name), launcher=_TWO_RANKS)
+        return start(self.program, arguments, self.log(name), launcher=TWO_RANKS)
 
     def log(self, name: str) -> Path:
         return self.program.parent / f"{name}.log"

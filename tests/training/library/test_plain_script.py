@@ -136,7 +136,8 @@ def test_it_exits_with_the_programs_code_after_its_threads_and_exit_hooks(
 ) -> None:
     (tmp_path / "ends.py").write_text(ENDS)
     found = ended(start(tmp_path, ["ends.py", given]))
-    assert (found[0], found[1]) == (code, "joined\nflushed\n")
+    restarted = message == "ZeroDivisionError"  # once, in place, which may heal an exception
+    assert (found[0], found[1]) == (code, "joined\nflushed\n" * (1 + restarted))
     assert message in found[2]
 
 

@@ -1,5 +1,6 @@
 """A user's training loop under `Run` resumes where it was interrupted, to the bit."""
 
+import multiprocessing
 import signal
 from collections.abc import Mapping
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage
 
 from tests.training.hold import hold
 from tests.training.launch import events, reached
@@ -18,6 +20,7 @@ from tests.training.library.program import RESULT, SAMPLES, train
 from tests.training.s3 import BUCKET, Proxy, environment, s3
 from trainyard_train import Run
 from trainyard_train.checkpointing.stores import open_store
+from trainyard_train.config_base import ConfigError
 from trainyard_train.contract import FILE, read_metrics, surviving_steps
 from trainyard_train.parallelism.mesh import Mesh
 
@@ -36,6 +39,7 @@ def losses(run_dir: Path) -> list[tuple[int, float]]:
         (1, {"workers": 2, "persistent": True}),
         (2, {"strategy": "fsdp"}),
         (2, {"workers": 1}),
+        pytest.param(4, {"strategy": "ddp"}, marks=pytest.mark.ranks),
         pytest.param(2, {"strategy": "tp"}, marks=pytest.mark.ranks),
         pytest.param(4, {"strategy": "hsdp"}, marks=pytest.mark.ranks),
     ],
@@ -50,6 +54,21 @@ def test_it_resumes_in_the_middle_of_an_epoch_as_if_it_had_not_been_interrupted(
 @pytest.mark.ranks
 def test_pipeline_stages_resume_although_only_the_last_one_has_the_loss(tmp_path: Path) -> None:
     assert_resumes_exactly(tmp_path, 2, {}, {}, pipeline.train)
+
+
+def test_stages_of_a_pytorch_that_draws_numbers_to_find_shapes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, Mesh(0, 1, torch.device("cpu"), "node", dist.HashStore()), every_steps=9)
+    monkeypatch.setattr(torch, "__version__", "2.11.0+cpu")
+    run.load()
+    assert run.step(), "a program without stages"
+    run._held = None  # as at the first step
+    stage = object.__new__(PipelineStage)
+    with pytest.raises(ConfigError, match=r"torch: got 2.11.0.cpu with pipeline stages; allowed: 2.12 or"):
+        run.step()
+    del stage
+    run.close()
 
 
 @pytest.mark.ranks
@@ -200,3 +219,12 @@ def test_the_remaining_samples_must_divide_by_another_number_of_ranks(tmp_path: 
         assert "batches: 20 finished samples do not divide by 3; allowed: 2 ranks" in output
     run(train, 1, tmp_path, {"shared": True})
     assert [line["step"] for line in events(tmp_path, "finished")] == [5 + (SAMPLES - 20) // 2 + SAMPLES // 2]
+
+
+def test_a_worker_that_imports_the_program_begins_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(ConfigError, match="Run: got a second one, in a worker"):
+        Run(tmp_path)
+    assert not [*tmp_path.iterdir()]

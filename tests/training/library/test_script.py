@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from trainyard_train import Run
 
-folder, kill = Path(sys.argv[1]), sys.argv[2] == "kill"
+folder, fault = Path(sys.argv[1]), sys.argv[2]
 run = Run(folder, every_steps=5)
 torch.manual_seed(run.mesh.rank)
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(30, 30), nn.Dropout(0.2)))
@@ -33,12 +33,14 @@ with run:
         loss.backward()
         optimizer.step()
         run.step(loss)
-        if kill and run.steps == 13 and not (folder / "killed").exists():
+        if fault != "calm" and run.steps == 13 and not (folder / "killed").exists():
             run.save()
             if run.mesh.rank == 1:
                 (folder / "killed").touch()
                 for file in folder.glob("checkpoints/step-00000013/rank-*"):
                     file.write_bytes(bytes(file.stat().st_size))  # damaged, so that reading it would fail
+                if fault == "raise":
+                    raise RuntimeError("an illegal memory access was encountered")
                 os.kill(os.getpid(), signal.SIGKILL)
 if run.mesh.is_rank0:
     (folder / "weights.json").write_text(json.dumps([each.tolist() for each in model.parameters()]))
@@ -55,15 +57,16 @@ def started(folder: Path, *arguments: str) -> int:
 
 
 @pytest.mark.ranks
-def test_a_killed_rank_resumes_from_memory_and_no_bit_is_changed(tmp_path: Path) -> None:
+def test_a_rank_that_is_killed_or_raises_resumes_from_memory_and_no_bit_is_changed(tmp_path: Path) -> None:
     weights = []
-    for name in ("calm", "kill"):
+    for name in ("calm", "kill", "raise"):
         assert started(tmp_path, name, name) == 0
         weights.append(json.loads((tmp_path / name / "weights.json").read_text()))
         assert [(tmp_path / name / f"ended-{rank}").read_text() for rank in range(2)] == ["1", "1"]
-    (resumed,) = events(tmp_path / "kill", "resumed")
-    assert (resumed["step"], resumed["bytes_from_store"]) == (13, 0)
-    assert weights[0] == weights[1]
+    for name in ("kill", "raise"):
+        (resumed,) = events(tmp_path / name, "resumed")
+        assert (resumed["step"], resumed["bytes_from_store"]) == (13, 0)
+    assert weights[0] == weights[1] == weights[2]
 
 
 def test_what_is_wrong_is_reported_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:

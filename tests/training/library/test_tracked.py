@@ -380,7 +380,7 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     with run:
         run.step()
     data = (tmp_path / "checkpoints" / "step-00000001" / file_name(0)).read_bytes()
-    assert [name for name in decode(data)["pieces"] if name.startswith("model.")] == ["model.0.weight"]
+    assert [name for name in decode(data) if name.startswith("model.")] == ["model.0.weight"]
 
 
 class Opaque:

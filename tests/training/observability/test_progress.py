@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.test_trainer import NoticeAt, configure, train
-from trainyard_train.observability.progress import bar
+from trainyard_train.observability.trackers import bar
 
 
 class Terminal(io.StringIO):

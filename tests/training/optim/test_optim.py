@@ -5,9 +5,8 @@ import re
 import pytest
 import torch
 
-from trainyard_train.optim.config import OptimConfig
 from trainyard_train.optim.optimizer import build_optimizer, set_rate
-from trainyard_train.optim.schedule import Schedule, scaled_rate, scaling_warnings, schedule_for
+from trainyard_train.optim.schedule import OptimConfig, Schedule, scaled_rate, scaling_warnings, schedule_for
 
 
 def test_the_linear_rule_gives_the_rates_of_the_paper() -> None:

@@ -1,4 +1,4 @@
-"""The mesh of ranks: its axes, gathers through the store, and waits that end when a peer has failed."""
+"""The mesh of ranks: gathers through the store, and waits that end when a peer has failed."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 
 from tests.processes import TIMEOUT_SECONDS
-from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism import mesh
 from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
 
@@ -25,27 +24,6 @@ from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
 )
 def test_a_failed_peer_is_distinguished_from_an_own_error(error: Exception, peer_failed: bool) -> None:
     assert is_peer_failure(error) is peer_failed
-
-
-def coordinates(world_size: int, tensor: int, pipeline: int) -> list[tuple[int, int]]:
-    """Return the pipeline stage and the data rank of each rank."""
-    ranks = [
-        Mesh(rank, world_size, torch.device("cpu"), "node", dist.HashStore()) for rank in range(world_size)
-    ]
-    shaped = [rank.shaped(tensor, pipeline) for rank in ranks]
-    return [(mesh.stage, mesh.data_rank) for mesh in shaped]
-
-
-def test_ranks_fill_a_mesh_of_stages_data_and_tensor() -> None:
-    assert coordinates(4, 1, 1) == [(0, 0), (0, 1), (0, 2), (0, 3)]
-    assert coordinates(4, 2, 1) == [(0, 0), (0, 0), (0, 1), (0, 1)]
-    assert coordinates(4, 1, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert coordinates(8, 2, 2) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]
-
-
-def test_ranks_that_do_not_fill_the_mesh_are_refused() -> None:
-    with pytest.raises(ConfigError, match="got 6 ranks; allowed: a multiple of tensor × pipeline = 2 × 2"):
-        coordinates(6, 2, 2)
 
 
 def test_a_gather_asks_the_store_as_often_as_there_are_ranks() -> None:
@@ -100,3 +78,21 @@ def test_a_rank_that_refuses_waits_for_all_but_not_for_a_silent_one(monkeypatch:
         assert not wait(refusals, timeout=TIMEOUT_SECONDS).not_done
     monkeypatch.setattr(mesh, "_REFUSE_SECONDS", 0.01)
     Mesh(1, 2, torch.device("cpu"), "node", dist.HashStore()).refuse()
+
+
+def test_a_wait_on_an_own_connection_blocks_no_other_where_pytorch_clones_no_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(dist.Store, "clone")
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    stores = [server, dist.TCPStore("127.0.0.1", server.port, is_master=False)]
+    nested = [dist.PrefixStore("training", dist.PrefixStore("round", store)) for store in stores]
+    ranks = [Mesh(rank, 2, torch.device("cpu"), "node", store) for rank, store in enumerate(nested)]
+    own = [rank.with_own_connection("saver") for rank in ranks]
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(own[1].store.get, "step")
+        ranks[1].store.set("heard", "")
+        assert not waits.done()
+        own[0].store.set("step", "7")
+        assert waits.result(TIMEOUT_SECONDS) == b"7"
+    assert not server.check(["step"])

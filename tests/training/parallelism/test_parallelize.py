@@ -1,17 +1,14 @@
-"""A step has the same result however it is divided: over micro-batches, ranks, layers and pipeline stages."""
+"""A step has the same result however it is divided: over micro-batches and ranks."""
 
 import math
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
 from tests.training.hold import hold
@@ -20,7 +17,7 @@ from tests.training.test_trainer import NoticeAt, configure
 from tests.training.test_trainer import train as train_alone
 from trainyard_train.checkpointing.checkpoint import Checkpoint
 from trainyard_train.checkpointing.folder_store import FolderStore
-from trainyard_train.checkpointing.state import load_tensors
+from trainyard_train.checkpointing.saved import load_tensors
 from trainyard_train.config import load_config, parse_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.optim.schedule import Schedule
@@ -29,7 +26,6 @@ from trainyard_train.parallelism.parallelize import (
     CARRIED,
     _may_be_channels_last,
     _replicate,
-    _stage,
     carrying,
     unwrap,
 )
@@ -188,10 +184,6 @@ def test_a_compiled_run_learns_the_same_and_resumes_to_the_bit(tmp_path: Path, a
 
 
 MESHES: dict[str, dict[str, Any]] = {
-    "two stages of two tensor ranks": {"parallel.tensor": 2, "parallel.pipeline": 2, "accumulate": 4},
-    "two stages of two data ranks": {"parallel.pipeline": 2, "accumulate": 2},
-    "four tensor ranks": {"parallel.tensor": 4},
-    "fsdp over two tensor ranks": {"parallel.tensor": 2, "strategy": "fsdp"},
     "hsdp": {"strategy": "fsdp", "parallel.shard": 2},
     "fsdp": {"strategy": "fsdp"},
     "ddp of micro-batches": {"accumulate": 4},
@@ -199,7 +191,7 @@ MESHES: dict[str, dict[str, Any]] = {
 }
 
 
-IN_OTHERS = {"four tensor ranks", "fsdp"}
+IN_OTHERS = {"fsdp"}
 """Meshes that are part of other meshes here, so `make soak` runs them."""
 
 
@@ -212,10 +204,7 @@ IN_OTHERS = {"four tensor ranks", "fsdp"}
     ],
 )
 def test_four_ranks_of_any_mesh_are_one_process(tmp_path: Path, alone: Path, values: dict[str, Any]) -> None:
-    data_ranks = 4 // values.get("parallel.tensor", 1) // values.get("parallel.pipeline", 1)
-    batch = {"data.batch_size_per_rank": 32 // data_ranks}
-    arguments = settings(tmp_path, **COMMON | values | batch)
-    run(4, arguments)
+    run(4, settings(tmp_path, **COMMON | values | {"data.batch_size_per_rank": 8}))
     assert distance(alone, tmp_path, 1) < 1e-6, "the first step's change is the gradient itself"
     assert distance(alone, tmp_path, STEPS) < 1e-3
     losses, norms = (
@@ -236,16 +225,13 @@ def test_four_ranks_of_any_mesh_are_one_process(tmp_path: Path, alone: Path, val
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(
-    "values", [{}, {"strategy": "fsdp"}, {"parallel.pipeline": 2}], ids=["ddp", "fsdp", "stages"]
-)
+@pytest.mark.parametrize("values", [{}, {"strategy": "fsdp"}], ids=["ddp", "fsdp"])
 def test_ranks_without_remaining_samples_count_for_nothing_in_an_evaluation(
     tmp_path: Path, values: dict[str, Any]
 ) -> None:
     few = COMMON | {"steps": 4, "evaluate_every": 2, "evaluate_samples": 1}
     train_alone(load_config(None, settings(tmp_path / "alone", **few)[1::2]))
-    ranks = 4 if "parallel.pipeline" in values else 2
-    run(ranks, settings(tmp_path / "all", **few | values | {"data.batch_size_per_rank": 16}))
+    run(2, settings(tmp_path / "all", **few | values | {"data.batch_size_per_rank": 16}))
     one, other = (
         [line["loss"] for line in events(tmp_path / name, "evaluation")] for name in ("alone", "all")
     )
@@ -254,9 +240,8 @@ def test_ranks_without_remaining_samples_count_for_nothing_in_an_evaluation(
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", ["two stages of two tensor ranks", "fsdp over two tensor ranks", "hsdp"])
-def test_a_mesh_resumes_to_the_bit_with_every_moment(tmp_path: Path, name: str) -> None:
-    values = COMMON | MESHES[name] | {"steps": 16, "optim.name": "adamw", "model.dropout": 0.2}
+def test_hsdp_resumes_to_the_bit_with_every_moment(tmp_path: Path) -> None:
+    values = COMMON | MESHES["hsdp"] | {"steps": 16, "optim.name": "adamw", "model.dropout": 0.2}
     values["data.batch_size_per_rank"] = 16
     expected = run(4, settings(tmp_path / "whole", **values))
     held = tmp_path / "held"
@@ -275,11 +260,7 @@ def test_a_mesh_resumes_to_the_bit_with_every_moment(tmp_path: Path, name: str) 
     [
         ({"accumulate": 5}, "accumulate: got 5; allowed: a divisor of data.batch_size_per_rank (32)"),
         ({"parallel": {"shard": 2}}, "parallel.shard: set with strategy ddp"),
-        ({"strategy": "fsdp", "parallel": {"pipeline": 2}}, "parallel.pipeline: set with strategy fsdp"),
-        (
-            {"model": {"name": "convnet"}, "parallel": {"tensor": 2}},
-            "parallel.tensor: set with model convnet",
-        ),
+        ({"parallel": {"pipeline": 2}}, "parallel.pipeline: got 2, but it was removed; use PyTorch's"),
         ({"precision": "float8"}, "precision: got 'float8'"),
     ],
 )
@@ -287,46 +268,6 @@ def test_parts_that_do_not_fit_together_are_named(values: dict[str, Any], messag
     with pytest.raises(ConfigError) as caught:
         parse_config({"run_dir": "/tmp/run", **values})
     assert message in "\n".join(caught.value.problems)
-
-
-def stages(weights: list[int], count: int) -> list[list[str]]:
-    """Divide layers with these numbers of weights into stages; return the names of each stage's layers."""
-    layers = [nn.Linear(weight, 1, bias=False) if weight else nn.ReLU() for weight in weights]
-    mesh = Mesh(0, count, torch.device("cpu"), "node", dist.HashStore(), pipeline=count)
-    parts = [_stage(nn.Sequential(*layers), replace(mesh, rank=rank)) for rank in range(count)]
-    return [[name for name, _ in part.named_children()] for part in parts]
-
-
-def test_layers_are_divided_into_stages_of_about_as_many_weights() -> None:
-    assert stages([0, 5, 0, 5, 0], 2) == [["0", "1", "2"], ["3", "4"]]
-    assert stages([3, 3, 3, 3], 2) == [["0", "1"], ["2", "3"]]
-    assert stages([9, 1, 1, 1], 2) == [["0"], ["1", "2", "3"]]
-    assert stages([1, 1, 1, 90], 3) == [["0", "1"], ["2"], ["3"]]
-    assert stages([90, 1, 1], 3) == [["0"], ["1"], ["2"]]
-    with pytest.raises(ValueError, match="got 3; allowed: up to 2, the layers with weights"):
-        stages([0, 1, 0, 1], 3)
-
-
-@given(weights=st.lists(st.integers(1, 100), min_size=1, max_size=12), data=st.data())
-def test_every_stage_has_weights_and_every_layer_one_stage(weights: list[int], data: st.DataObject) -> None:
-    parts = stages(weights, data.draw(st.integers(1, len(weights))))
-    assert all(parts)
-    assert [name for part in parts for name in part] == [str(index) for index in range(len(weights))]
-
-
-@pytest.mark.ranks
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"parallel.tensor": 3}, "got 2 ranks; allowed: a multiple of tensor × pipeline = 3 × 1"),
-        ({"strategy": "fsdp", "parallel.shard": 3}, "parallel.shard: got 3"),
-        ({"parallel.tensor": 2, "strategy": "ddp", "parallel.pipeline": 3}, "got 2 ranks"),
-    ],
-)
-def test_ranks_that_fit_no_mesh_are_reported(tmp_path: Path, values: dict[str, Any], message: str) -> None:
-    ends = start(2, settings(tmp_path, **values)).wait()
-    assert [code for code, _ in ends] == [2, 2]
-    assert all(message in output for _, output in ends)
 
 
 @pytest.fixture

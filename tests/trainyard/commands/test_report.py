@@ -5,7 +5,6 @@ import io
 from rich.console import Console
 
 from infra.errors import Problem, TrainyardError
-from rehearsal.order import ChainStep
 from rehearsal.rehearse import Phase, Refused, Rehearsal
 from trainyard.commands.stack.rehearse.report import RehearsalReport, failure
 
@@ -14,7 +13,6 @@ BUCKET = "urn:pulumi:dev::p::trainyard:infra:AwsCluster$aws:s3/bucket:Bucket::de
 DONE = Rehearsal(
     (Phase("preview", {"create": 2}, 3.0), Phase("up", {"create": 2}, 4.25, ("pool gpu: new",))),
     (VPC, BUCKET),
-    (ChainStep(VPC, 0.1),),
     (BUCKET,),
     ("aws:ec2/vpc:Vpc dev-vpc was refused",),
     {"not in moto": ["aws:eks/addon:Addon"]},
@@ -29,7 +27,6 @@ def test_the_data_has_order_time_and_what_is_not_proven() -> None:
     assert data["seconds"] == 7.2
     assert [phase["pools"] for phase in data["phases"]] == [[], ["pool gpu: new"]]
     assert data["order"] == ["aws:ec2/vpc:Vpc dev-vpc", "aws:s3/bucket:Bucket dev-bucket"]
-    assert data["criticalPath"] == ["ec2/vpc:Vpc dev-vpc"]
     assert data["keptAfterDestroy"] == ["aws:s3/bucket:Bucket dev-bucket"]
     assert "not in moto: aws:eks/addon:Addon" in data["notProven"]
     assert [each["fix"] for each in data["refused"]] == ["wait a minute"]

@@ -9,7 +9,6 @@ import yaml
 
 from infra.errors import ExitCode
 from trainyard import cli
-from trainyard.commands.usage import FORMER, REMOVED
 
 
 def wrong(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,18 +41,13 @@ def test_hidden_commands_are_not_offered(
     assert output.count("credential") == 1, "only what was given"
 
 
-NOW = {former: f"`trainyard {former}` is now `trainyard {now}`" for former, now in FORMER.items()}
-
-
-@pytest.mark.parametrize(("former", "fix"), [*NOW.items(), *REMOVED.items()])
-def test_a_former_command_names_the_present_one_or_what_there_is_instead(
-    former: str, fix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("group", cli.GROUPS)
+def test_a_command_without_its_group_names_the_group(
+    group: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wrong(f"trainyard {former}", monkeypatch)
-    assert f"fix:     {fix}\n" in capsys.readouterr().err
-    if former in FORMER:
-        group, *members = FORMER[former].partition(" --")[0].split()
-        assert group in cli.COMMANDS or members[0] in cli.GROUPS[group][1]
+    command = cli.GROUPS[group][1][0]
+    wrong(f"trainyard {command}", monkeypatch)
+    assert f"fix:     did you mean `trainyard {group} {command}`?\n" in capsys.readouterr().err
 
 
 def test_a_group_of_commands_without_one_shows_its_help(

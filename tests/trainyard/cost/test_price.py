@@ -16,6 +16,7 @@ from catalog import Estimate, PricedPurchase, ServicePurchase, StoragePurchase
 from infra.errors import InputError
 from infra.stackfile import Stack, load
 from infra.stackfile.dataset import DatasetSpec
+from infra.stackfile.storage import LifecycleSpec
 from infra.targets.aws.stackfile.target import AwsSpec, EfsSpec, ExistingEfsSpec
 from tests.infra.plan import stack_file
 from trainyard.cost.catalog import filters_of, rows_of, show_catalog
@@ -220,3 +221,20 @@ def test_egress_to_an_on_premises_cluster_is_a_cost_too() -> None:
     found = staged(load(stack_file("local")), "s3://example-data/pile/", "us-east-1")
     assert [each.usd for each in found.transfers] == [9]
     assert staged(load(stack_file("local")), "/imports/pile/", None).transfers == ()
+
+
+def test_deleted_checkpoints_are_in_the_remarks() -> None:
+    for name, days, words in (
+        (
+            "aws",
+            None,
+            "billed for 1 d more; 7B parameters with Adam (112 GB), saved each half hour, keep 5.4 TB",
+        ),
+        ("aws", 30, "keep 161.3 TB there, 3,454.69 USD a month"),
+        ("gcp", None, "billed for 7 d more"),
+        ("coreweave", 0, "keep 5.4 TB there (storage"),
+    ):
+        stack = load(stack_file(name))
+        lifecycle = LifecycleSpec(deleted_checkpoint_days=days)
+        stack.storage.object_store.__dict__["lifecycle"] = lifecycle
+        assert words in " ".join(price_report(stack, TODAY).remarks)

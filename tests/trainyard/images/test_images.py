@@ -231,12 +231,6 @@ def test_a_registry_that_needs_a_login_gets_dockers_configuration(registry: str,
     assert LOGIN not in repr(logged_in)
 
 
-def test_a_registry_that_does_not_answer_is_a_problem() -> None:
-    lack = Registries().find_problem("127.0.0.1:1/a:1")
-    assert lack
-    assert "cannot be reached" in lack.answer
-
-
 @pytest.mark.parametrize(
     ("reference", "parts"),
     [

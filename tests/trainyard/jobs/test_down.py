@@ -9,7 +9,9 @@ import pytest
 from engine.paths import Paths
 from infra.clients.kubernetes import ApiError
 from infra.errors import Problem, TrainyardError
+from infra.stackfile.queue import TeamSpec
 from trainyard.jobs.down import _drain_elsewhere, take_down
+from trainyard.jobs.key import QUEUE
 
 
 class ProtectedEngine:
@@ -50,6 +52,24 @@ def test_the_command_that_deletes_retained_checkpoints_works_without_a_clone(tmp
     )
     take_down(session, purge=False)
     assert lines[-1].endswith("(delete them: trainyard down -s mine --purge)")
+
+
+def test_jobs_of_others_in_a_namespace_that_a_team_names_are_not_cancelled() -> None:
+    about = {"namespace": "team-research"}
+    jobs: dict[str, Any] = {
+        name: {"metadata": {**about, "name": name, "labels": {QUEUE: queue}}}
+        for name, queue in {"tune": "research", "theirs": "gpu", "unqueued": ""}.items()
+    }
+    team = TeamSpec.model_validate({"name": "research", "queue": "gpu", **about})
+    api = SimpleNamespace(
+        items=lambda path, *_, **__: list(jobs.values()) if path.endswith("trainjobs") else [],
+        find=lambda path: jobs.get(path.rpartition("/")[2]),
+        delete=lambda path, *_: jobs.pop(path.rpartition("/")[2]),
+    )
+    log = SimpleNamespace(log=lambda _: None)
+    session: Any = SimpleNamespace(stack=SimpleNamespace(teams=[team]), namespaces=[], api=api, progress=log)
+    _drain_elsewhere(session)
+    assert jobs.keys() == {"theirs", "unqueued"}
 
 
 def test_a_list_of_jobs_that_is_refused_ends_the_down_before_anything_is_deleted() -> None:

@@ -31,10 +31,13 @@ class FakeJobs:
 
 
 def test_admission_and_eviction_are_reported_once() -> None:
+    stuck = JobState("admitted", "spot", "image a cannot be pulled: not found")
     spot, ended = JobState("running", "spot", "", ("spot-0", "spot-1")), JobState("complete")
-    jobs: Any = FakeJobs(spot, spot, JobState("queued", reason="NodeFailures"), ended)
+    jobs: Any = FakeJobs(stuck, stuck, spot, spot, JobState("queued", reason="NodeFailures"), ended)
     assert [decisions for _, decisions in states(jobs, KEY, 0)] == [
-        ["admitted to spot", "pods run on spot-0, spot-1"],
+        ["admitted to spot", "image a cannot be pulled: not found"],
+        [],
+        ["pods run on spot-0, spot-1"],
         [],
         ["left spot, waits again: NodeFailures"],
         [],

@@ -22,7 +22,8 @@ from tests.trainyard.jobs.lists import admitted, condition, pod, research, train
 from trainyard.forms import Form
 from trainyard.jobs import listing
 from trainyard.jobs.key import JOB
-from trainyard.jobs.listing import JobRow, brief, changes, rows
+from trainyard.jobs.listing import JobRow, changes, rows
+from trainyard.jobs.timeline import brief
 
 
 def row(record: Object, *conditions: dict[str, str], pods: Sequence[Object] = ()) -> JobRow:

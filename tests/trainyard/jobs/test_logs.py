@@ -4,7 +4,7 @@ import json
 import math
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from io import StringIO
 from itertools import count
 from types import SimpleNamespace
@@ -89,12 +89,8 @@ class Connection(PodConnection):
         return self._errors if channel == 2 else self._status.encode()
 
 
-def records(connection: Connection) -> Iterator[bytes]:
-    return _records(connection)
-
-
 def test_lines_are_complete_however_frames_divide_them() -> None:
-    assert list(records(Connection([b"one\ntw", b"", b"o\nthree\n"]))) == [b"one", b"two", b"three"]
+    assert list(_records(Connection([b"one\ntw", b"", b"o\nthree\n"]))) == [b"one", b"two", b"three"]
     assert list(whole_lines(iter([b"one\ntw", b"o\nthree"]))) == [b"one", b"two", b"three"]
 
 
@@ -129,7 +125,7 @@ def test_a_job_that_has_ended_is_followed_until_no_more_lines_come(monkeypatch: 
 
 def test_a_reader_that_fails_does_not_count_as_the_end_of_the_log() -> None:
     with pytest.raises(TrainyardError, match="ended with 1: OSError: stale file handle"):
-        list(records(Connection([b"one\n"], 1, b"Traceback\nOSError: stale file handle\n")))
+        list(_records(Connection([b"one\n"], 1, b"Traceback\nOSError: stale file handle\n")))
 
 
 def texts_of(outputs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:

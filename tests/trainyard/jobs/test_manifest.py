@@ -16,6 +16,7 @@ from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.job import InterruptionSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.share import Share, canonical, share_of_pool
+from tests.tables import table
 from trainyard.jobs.key import RUN, SPEC
 from trainyard.jobs.manifest import Checkout, manifest
 from trainyard.jobs.placement import JobPlacement
@@ -42,57 +43,33 @@ def variables(given: JobSpec) -> dict[str, Any]:
 
 BY_RANK = ["/bin/sh", "-c", program("start_ranks.sh").rstrip(), "start_ranks"]
 JOINED = ["/bin/sh", "-c", program("join_nodes.sh").rstrip(), "join_nodes"]
-TORCHRUN = ["-m", "torch.distributed.run", "--max-restarts=3", "--no-python"]
-MPI = {"runtime": "mpi-tcp"}
 CODE = f"sha256:{'1' * 64}"
 HOLD = ["/bin/sh", "-c", program("hold_failed.sh").rstrip(), "hold_failed"]
 INSIDE = unpacking()
 WITH_DRIVER = on_fabric("tcp")
 
 
-@pytest.mark.parametrize(
-    ("given", "started", "ranks"),
-    [
-        (
-            job("python", "train.py", "--lr=1"),
-            [*WITH_DRIVER, *BY_RANK, "3", "python", "train.py", "--lr=1"],
-            4,
-        ),
-        (job("python3", "-u", "train.py"), [*WITH_DRIVER, *BY_RANK, "3", "python3", "train.py"], 4),
-        (
-            job("python", "-m", "mine.train", "-x"),
-            [*WITH_DRIVER, *BY_RANK, "3", "python", "-m", "mine.train", "-x"],
-            4,
-        ),
-        (job("python", "a.py", ranks_per_node=1), [*WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 1),
-        (job("python", "a.py", restarts=0), [*WITH_DRIVER, *BY_RANK, "0", "python", "a.py"], 4),
-        (job("torchrun", "train.py"), [*WITH_DRIVER, "torchrun", "train.py"], 4),
-        (job("accelerate", "launch", "a.py"), [*WITH_DRIVER, *JOINED, "accelerate", "launch", "a.py"], 4),
-        (job("/opt/bin/deepspeed", "a.py"), [*WITH_DRIVER, *JOINED, "/opt/bin/deepspeed", "a.py"], 4),
-        (job("deepspeed", "a.py", nodes=1), [*WITH_DRIVER, "deepspeed", "a.py"], 4),
-        (job("sh", "a.sh", ranks_per_node=2), [*WITH_DRIVER, "python3", *TORCHRUN, "sh", "a.sh"], 2),
-        (job("mpirun", "./a.out", **MPI), [*WITH_DRIVER, "mpirun", "./a.out"], 4),
-        (
-            job("python", "a.py", env={"A": "1"}, **MPI),
-            [*WITH_DRIVER, "mpirun", "-n", "8", "-x", "A", "python", "a.py"],
-            4,
-        ),
-        (job("torchrun", "a.py", code=CODE), [*INSIDE, *WITH_DRIVER, "torchrun", "a.py"], 4),
-        (job("python", "a.py", code=CODE), [*INSIDE, *WITH_DRIVER, *BY_RANK, "3", "python", "a.py"], 4),
-        (
-            job("torchrun", "a.py", hold_on_failure="30m"),
-            [*HOLD, "1800", *WITH_DRIVER, "torchrun", "a.py"],
-            4,
-        ),
-    ],
-    ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
-)
+OF_JOB = ("TRAINYARD_ACCELERATORS_PER_NODE", "A", "TRAINYARD_JOB", "TRAINYARD_RUN_DIR", "TRAINYARD_ORIGIN")
+PYTHON = ["/bin/sh", "-c", 'command -v "$0" >/dev/null || exec python3 "$@"; exec "$0" "$@"']
+STARTS = {
+    "$driver": WITH_DRIVER,
+    "$ranks": BY_RANK,
+    "$joined": JOINED,
+    "$inside": INSIDE,
+    "$hold": HOLD,
+    "$x": [word for name in OF_JOB for word in ("-x", name)],
+    "$python": PYTHON,
+}
+
+
+@pytest.mark.parametrize(("command", "more", "started", "ranks"), table(__file__, "starts"))
 def test_python_starts_once_per_accelerator_and_the_rest_once_per_node(
-    given: JobSpec, started: list[str], ranks: int
+    command: str, more: dict[str, Any], started: str, ranks: int
 ) -> None:
-    trainer = spec(given)["trainer"]
-    assert trainer["command"] == started
-    assert trainer["numProcPerNode"] == ranks
+    code = {"code": CODE} if "code" in more else {}
+    trainer = spec(job(*command.split(), **{**more, **code}))["trainer"]
+    words = [part for word in started.split() for part in STARTS.get(word, [word])]
+    assert (trainer["command"], trainer["numProcPerNode"]) == (words, ranks)
     assert "args" not in trainer
 
 
@@ -105,6 +82,18 @@ def test_a_jobs_packages_precede_the_images_and_do_not_replace_them() -> None:
         environment |= {} if images else {"PYTHONPATH": ""}
         command = spec(given)["trainer"]["command"]
         assert subprocess.run(command, env=environment, capture_output=True, text=True).stdout == joined
+
+
+def test_mpis_ranks_get_a_jobs_packages_and_start_by_the_python_that_is_there(tmp_path: Path) -> None:
+    """Ranks of other nodes come by SSH, which passes none of the pod's variables."""
+    given = job("python", "a.py", runtime="mpi-tcp", env={"PYTHONPATH": "/mine"})
+    command = spec(given)["trainer"]["command"]
+    assert "PYTHONPATH" in command and "TRAINYARD_PYTHONPATH" not in command
+    (tmp_path / "python3").write_text('#!/bin/sh\necho "python3 $*"\n')
+    (tmp_path / "python3").chmod(0o755)
+    started = [*command[command.index(PYTHON[-1]) - 2 :]]
+    ended = subprocess.run(started, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert ended.stdout == "python3 a.py\n"
 
 
 def test_secrets_are_only_referenced() -> None:
@@ -255,12 +244,6 @@ def test_a_job_is_submitted_to_its_teams_queue_with_its_priority() -> None:
         "kueue.x-k8s.io/queue-name": "research",
         "kueue.x-k8s.io/priority-class": "normal",
     }
-
-
-def test_every_node_requests_its_accelerators() -> None:
-    trainer = manifest(DIGITS, "run-001")["spec"]["trainer"]
-    assert trainer["numNodes"] == 2
-    assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
 def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:

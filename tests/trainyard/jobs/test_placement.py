@@ -11,6 +11,7 @@ from infra.clients.kubernetes import Object
 from infra.errors import InputError, TrainyardError
 from infra.stackfile import JobSpec, parse_job
 from infra.stackfile.offer import PoolOffer
+from tests.tables import table
 from tests.trainyard.jobs.lists import Lists, about, cluster_queue, local_queue, research
 from trainyard.jobs.key import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from trainyard.jobs.outlook import outlook_of
@@ -75,37 +76,14 @@ def job(**more: Any) -> JobSpec:
     return parse_job({"name": "tune", "team": "research", "command": ["python", "a.py"], **more})
 
 
-@pytest.mark.parametrize(
-    ("size", "more", "found"),
-    [
-        (Size(gpus=16), {}, (2, 8, "torch-ib-shared", "research", ())),
-        (Size(gpus=24), {}, (3, 8, "torch-ib-shared", "research", ("h100",))),
-        (Size(gpus=4), {}, (1, 4, "torch-ib-shared", "research", ())),
-        (Size(gpus=12), {}, (2, 6, "torch-ib-shared", "research", ())),
-        (Size(gpus=4, nodes=2), {}, (2, 2, "torch-ib-shared", "research", ())),
-        (Size(nodes=2), {"nodes": 2}, (2, 8, "torch-ib-shared", "research", ())),
-        (Size(nodes=2), {"nodes": 2, "gpus": 4}, (2, 4, "torch-ib-shared", "research", ())),
-        (Size(), {}, (1, 1, "torch-ib-shared", "research", ())),
-        (Size(gpus=8), {"queue": "amd"}, (1, 8, "torch-ib-shared-rocm", "amd", ())),
-        (Size(gpus=8), {"runtime": "mpi-ib-shared"}, (1, 8, "mpi-ib-shared", "research", ())),
-        (Size(gpus=8), {"runtime": "torch-ib-shared-rocm"}, (1, 8, "torch-ib-shared-rocm", "amd", ())),
-        (Size(gpus=8), {"needs": {"accelerator": "h200"}}, (1, 8, "torch-ib-shared", "research", ("h200",))),
-        (Size(gpus=8), {"needs": {"memory": "120Gi"}}, (1, 8, "torch-ib-shared", "research", ("h200",))),
-        (
-            Size(gpus=8),
-            {"needs": {"memory": "120Gi", "fabric": "ib-shared-rocm"}},
-            (1, 8, "torch-ib-shared-rocm", "amd", ()),
-        ),
-    ],
-    ids=lambda value: str(value) if isinstance(value, Size | dict) else "",
-)
+@pytest.mark.parametrize(("size", "more", "found"), table(__file__, "placements"))
 def test_a_job_is_submitted_to_the_first_queue_with_room_for_all_of_it(
-    size: Size, more: dict[str, Any], found: tuple[object, ...]
+    size: dict[str, int], more: dict[str, Any], found: list[Any]
 ) -> None:
-    placed = choose(job(**more), size, flavors_of(lab(), "team-research"))
-    submitted = placed.job
+    placed = choose(job(**more), Size(**size), flavors_of(lab(), "team-research"))
+    submitted, where = placed.job, placed.placement
     nodes, of_each = submitted.num_nodes, submitted.accelerators_per_node
-    assert (nodes, of_each, submitted.runtime, placed.placement.local_queue, placed.placement.pools) == found
+    assert [nodes, of_each, submitted.runtime, where.local_queue, [*where.pools]] == found
 
 
 def test_only_pools_that_can_run_the_jobs_nodes_are_offered() -> None:

@@ -13,6 +13,7 @@ from infra.clients.kubernetes.api import Query
 from infra.stackfile.offer import PoolOffer
 from tests.trainyard.jobs.lists import admitted, cluster_queue, condition, research, workload
 from trainyard.jobs.key import FLAVORS
+from trainyard.jobs.listing import rows
 from trainyard.jobs.queue import Queue, queues, shown
 
 NOW = datetime(2026, 11, 24, 0, 10, tzinfo=UTC)
@@ -40,7 +41,7 @@ def queue_of(
 ) -> Queue:
     cluster = research(*records, queue=queue)
     cluster.api = Visibility(items)
-    [found] = queues(cluster, NOW)
+    [found] = queues(cluster, rows(cluster), NOW)
     return found
 
 
@@ -118,7 +119,7 @@ def waiting_with(pod: dict[str, Any]) -> list[Queue]:
     cluster = research(record, queue=cluster_queue(quota=32))
     cluster.found = {**cluster.found, FLAVORS: [spot()]}
     cluster.api = Visibility()
-    return queues(cluster, NOW)
+    return queues(cluster, rows(cluster), NOW)
 
 
 def asks(gpus: int, kind: str = "nvidia.com/gpu") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from urllib3 import Retry
 from infra.clients.kubernetes import ApiServer, NoAnswer, pods
 from infra.clients.kubernetes import api as api_module
 from tests.processes import TIMEOUT_SECONDS
+from tests.servers import kubeconfig_of
 from tests.trainyard.jobs.lists import pod
 from tests.trainyard.jobs.silent_server import SilentServer, silent_server
 from trainyard.jobs import logs
@@ -44,16 +45,7 @@ def server() -> Iterator[SilentServer]:
 
 
 def api_of(server: SilentServer, tmp_path: Path) -> ApiServer:
-    cluster = {"name": "c", "cluster": {"server": server.url}}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [cluster],
-        "users": [{"name": "u", "user": {"token": "mei"}}],
-        "contexts": [{"name": "trial", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "trial",
-    }
-    return api_from(json.dumps(config), tmp_path)
+    return api_from(json.dumps(kubeconfig_of(server.url, {"token": "mei"})), tmp_path)
 
 
 def in_time(call: Callable[[], Any]) -> Any:

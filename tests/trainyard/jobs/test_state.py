@@ -135,11 +135,6 @@ def test_a_missing_job_names_the_next_step() -> None:
         jobs(None).state(KEY)
 
 
-def test_a_job_of_the_same_name_is_never_replaced() -> None:
-    with pytest.raises(TrainyardError, match="has a job with that name"):
-        jobs(trainjob()).submit(manifest(JOB, "run-001"))
-
-
 def test_the_wait_for_a_deleted_job_covers_the_grace_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = iter(range(0, 1000, 10))
     clock = SimpleNamespace(monotonic=lambda: next(waited), sleep=lambda _: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,9 +13,11 @@ from rich.console import Console
 
 from infra.clients.kubernetes import ApiError
 from infra.common import names
+from infra.stackfile.queue import TeamSpec
 from trainyard.forms import Form
 from trainyard.jobs import status
 from trainyard.jobs.key import JobKey
+from trainyard.jobs.saves import Save
 from trainyard.jobs.state import JobState
 from trainyard.stack import nodes
 
@@ -49,11 +52,14 @@ def shown(form: Form, monkeypatch: pytest.MonkeyPatch, *, code: int = 0) -> str:
         return [NODE]
 
     monkeypatch.setattr(status, "Jobs", FakeJobs)
+    save = Save(8400, datetime.now(UTC) - timedelta(hours=9))
+    monkeypatch.setattr(status, "last_saves", lambda _api, running: dict.fromkeys(running, save))
     monkeypatch.setattr(nodes, "of_pools", of_pools)
     console, api = Console(file=io.StringIO(), width=120), SimpleNamespace(address="https://api")
     session: Any = SimpleNamespace(
-        is_on_host=False, has_file=False, context="trial", namespaces=[], console=console, api=api
-    )
+        is_on_host=False, has_file=False, context="trial", namespaces=[], console=console, api=api,
+        declared_stack=SimpleNamespace(teams=[TeamSpec(name="trial", queue="gpu", expires=date(2026, 1, 1))]),
+    )  # fmt: skip
     status.show_status(session, form)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
@@ -66,7 +72,10 @@ def test_text_and_data_have_the_same_nodes_and_jobs(monkeypatch: pytest.MonkeyPa
         ("digits", "running", ["spot-0"]),
         ("trees", "failed", []),
     ]
-    for word in ("trial: https://api", "spot-0", "ready", "digits", "trees: exit code 3"):
+    assert [(job["saved"] or {}).get("step") for job in data["jobs"]] == [8400, None]
+    saved = "digits: last durable checkpoint 9 h ago (step 8,400)"
+    over = "warning team trial admits no job: it expired on 2026-01-01"
+    for word in (over, "trial: https://api", "spot-0", "ready", saved, "trees: exit code 3"):
         assert word in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from infra.errors import InputError
 from infra.stackfile import JobSpec
 from tests.infra.stackfile.test_wrong_jobs import GOOD, WRONG
 from tests.patches import changed
+from tests.tables import table
 from trainyard.source.files import Listing
 from trainyard.source.options import RunRequest, check_program, job_of, made_up, written
 
@@ -85,11 +87,24 @@ def test_a_command_that_cannot_run_is_refused(arguments: list[str], message: str
         read(RunRequest(arguments))
 
 
-def test_a_train_job_is_recognized_by_its_kind(tmp_path: Path) -> None:
-    file = tmp_path / "trainjob.yaml"
-    file.write_text("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\n")
-    assert written(RunRequest([str(file)])).is_train_job
+def test_a_train_job_is_recognized_by_its_kind() -> None:
+    assert written(RunRequest([str(FOREIGN / "trainjob-kueue.yaml")])).is_train_job
     assert not written(RunRequest(["python", "a.py"])).is_train_job
+
+
+FOREIGN = Path(__file__).with_name("foreign")
+"""Files from the documentation of other launchers and kinds, and of users' reports."""
+
+
+@pytest.mark.parametrize(("name", "what", "fix"), table(__file__)["foreign"])
+def test_a_file_of_another_launcher_is_recognized_with_the_way_that_is_meant(
+    name: str, what: str, fix: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        written(RunRequest([str(FOREIGN / name)]))
+    [problem] = refused.value.problems
+    assert problem.got.startswith(what)
+    assert re.search(fix, problem.fix), problem.fix
 
 
 def test_a_variable_without_a_value_is_refused() -> None:
@@ -97,19 +112,7 @@ def test_a_variable_without_a_value_is_refused() -> None:
         read(RunRequest(["sh", "a.sh"], environment=["A"]))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["python", "new.py"], "which git does not track"),
-        (["python", "out/made.py"], "which git ignores"),
-        (["python", "-u", "gone.py"], "not among the code's files"),
-        (["train.py", "--lr", "0.1"], "write python train.py"),
-        (["python train.py --lr 0.1"], "write sh -c 'python train.py --lr 0.1'"),
-        (["OMP_NUM_THREADS=4", "python", "train.py"], "write --env OMP_NUM_THREADS=4 before --"),
-        (["python", "train.ipynb"], "jupyter nbconvert --to script train.ipynb"),
-        (["python", "-m", "mine.train"], "add --env PYTHONPATH=src"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), table(__file__)["programs"])
 def test_a_program_that_is_not_part_of_the_code_is_refused(arguments: list[str], message: str) -> None:
     files = ("train.py", "train.ipynb", "src/mine/train.py")
     with pytest.raises(InputError, match=message):

@@ -7,10 +7,13 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from infra.errors import InputError, Problem
+from trainyard.jobs import submit
 from trainyard.source import pack as packing
 from trainyard.source.files import list_files
 from trainyard.source.pack import Pack, pack
@@ -45,7 +48,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def packed(folder: Path, *listed: str) -> Pack:
-    return pack(folder, list_files(folder, listed).names, listed)
+    listing = list_files(folder, listed)
+    return pack(folder, listing.names, listed, listing.stored)
 
 
 def entries(made: Pack) -> dict[str, tarfile.TarInfo]:
@@ -53,18 +57,47 @@ def entries(made: Pack) -> dict[str, tarfile.TarInfo]:
         return {each.name: each for each in tar}
 
 
-def test_two_clones_with_other_times_and_masks_have_one_digest(folder: Path, tmp_path: Path) -> None:
-    before = os.umask(0o077)
+def test_clones_with_other_times_masks_line_ends_modes_or_links_have_one_digest(
+    folder: Path, tmp_path: Path
+) -> None:
+    one, before = packed(folder), os.umask(0o077)
     try:
-        git(tmp_path, "clone", "--quiet", str(folder), "other")
+        for setting in ("bare=false", "autocrlf=true", "fileMode=false", "symlinks=false"):
+            git(tmp_path, "clone", "--quiet", "--config", f"core.{setting}", str(folder), setting)
     finally:
         os.umask(before)
-    for path in (tmp_path / "other").rglob("*"):
-        os.utime(path, (1, 1), follow_symlinks=False)
-    one, other = packed(folder), packed(tmp_path / "other")
-    assert one.digest == other.digest
-    assert one.compressed().read() == other.compressed().read()
+    (tmp_path / "fileMode=false/train.py").chmod(0o755)
+    assert (tmp_path / "autocrlf=true/run.sh").read_bytes() == b"#!/bin/sh\r\n"
+    assert not (tmp_path / "symlinks=false/latest.py").is_symlink()
+    for clone in tmp_path.glob("*=*"):
+        for path in clone.rglob("*"):
+            os.utime(path, (1, 1), follow_symlinks=False)
+        assert packed(clone).compressed().read() == one.compressed().read()
+        assert not list_files(clone).dirty
     assert one.digest == f"sha256:{hashlib.sha256(gzip.decompress(one.compressed().read())).hexdigest()}"
+
+
+def test_a_repository_of_another_owner_is_refused_with_gits_remedy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "true")
+    monkeypatch.setenv("LANGUAGE", "de")
+    with pytest.raises(InputError) as refused:
+        list_files(folder)
+    [problem] = refused.value.problems
+    assert f"detected dubious ownership in repository at '{folder}'" in problem.got
+    assert problem.fix == f"git config --global --add safe.directory {folder}"
+
+
+def test_what_desktops_leave_in_folders_is_never_sent_nor_named(folder: Path) -> None:
+    before = packed(folder).digest
+    for name in (".DS_Store", "lib/._model.py", "Thumbs.db", "desktop.ini", "train.py:Zone.Identifier"):
+        (folder / name).touch()
+    assert list_files(folder).untracked == ()
+    git(folder, "add", ".")
+    assert packed(folder).digest == before
+    (folder / ".git").rename(folder.parent / "git")
+    assert packed(folder).digest == before
 
 
 def test_links_executable_bits_and_names_are_kept(folder: Path) -> None:
@@ -136,6 +169,45 @@ def test_a_submodule_is_part_of_the_code(folder: Path, tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet", "outer")
     git(tmp_path / "outer", "submodule", "--quiet", "add", str(folder), "inner")
     assert "inner/train.py" in list_files(tmp_path / "outer").names
+
+
+def test_what_git_has_and_is_not_sent_as_it_is_has_a_line(folder: Path, tmp_path: Path) -> None:
+    """A submodule of a clone without --recurse-submodules, a deleted file, a pointer, a clone inside."""
+    git(tmp_path, "init", "--quiet", "outer")
+    git(tmp_path / "outer", "submodule", "--quiet", "add", str(folder), "inner")
+    git(tmp_path / "outer", "commit", "--quiet", "-m", "first")
+    git(tmp_path, "clone", "--quiet", str(tmp_path / "outer"), "clone")
+    clone = tmp_path / "clone"
+    git(clone, "clone", "--quiet", str(folder), "library")
+    (clone / "weights.bin").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:41aa\nsize 9\n"
+    )
+    (clone / "gone.py").write_text("")
+    git(clone, "add", "weights.bin", "gone.py")
+    (clone / "gone.py").unlink()
+    found = list_files(clone)
+    assert found.untracked == ("library/",)
+    assert list_files(clone, ["library"]).untracked == ()
+    session: Any = SimpleNamespace(progress=SimpleNamespace(log=(lines := list[str]()).append))
+    submit._log_folder(session, clone, found, pack(clone, found.names), 0.1)
+    for message in (
+        "checked out: inner (git submodule",
+        "no file: gone.py",
+        "LFS: weights.bin",
+        "track it: library/",
+    ):
+        assert message in "\n".join(lines)
+
+
+def test_a_clone_inside_a_plain_folder_is_sent_whole(folder: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "train.py").write_text("print(1)\n")
+    git(plain, "clone", "--quiet", str(folder), "library")
+    (plain / "library" / ".gitignore").write_text("*.sh\n")
+    names = list_files(plain).names
+    assert {"train.py", "library/train.py", "library/lib/model.py"} < set(names)
+    assert not [name for name in names if name.endswith((".sh", "/")) or "/.git/" in name]
 
 
 def test_without_git_all_files_are_packed_that_nothing_ignores(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """A fake API server of a cluster that others have furnished: it lists and returns objects, and refuses to
-change anything.
+change anything but by a dry run.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
@@ -64,48 +65,76 @@ def node(name: str, *, gpus: int = 0, kubelet: str = "v1.35.4", system: str = "U
 
 @contextmanager
 def furnished(
-    *objects: Object, version: str = "v1.35.4", groups: Mapping[str, Sequence[Any]] | None = None
+    *objects: Object,
+    version: str = "v1.35.4",
+    groups: Mapping[str, Sequence[Any]] | None = None,
+    admit: Callable[[Object, str], Object | str] = lambda tried, user: tried,
+    asked: list[str] | None = None,
 ) -> Iterator[ApiServer]:
-    """Serve a cluster with these objects; `groups`: apiVersion → further kinds that it serves."""
+    """Serve a cluster with these objects.
+
+    Args:
+        objects: what it has.
+        version: of Kubernetes.
+        groups: apiVersion → further kinds that it serves.
+        admit: of an object that is tried and its user: as webhooks leave it, or why it is refused.
+        asked: gets the path of each request.
+    """
     served: dict[str, list[Any]] = {key: list(kinds) for key, kinds in {**_SERVED, **(groups or {})}.items()}
     plurals = {(version, kind): plural for version, kinds in served.items() for kind, plural, _ in kinds}
 
-    class Cluster(QuietHandler):
-        requests: ClassVar[list[str]] = []
+    requests = [] if asked is None else asked
 
+    class Cluster(QuietHandler):
         def do_GET(self) -> None:
             url = urlsplit(self.path)
+            requests.append(url.path)
             if url.path == "/version":
                 self.respond(200, {"gitVersion": version})
             elif url.path in ("/api", "/apis"):
                 self.respond(200, _discovery(served, core=url.path == "/api"))
             else:
-                self._respond_with_objects(url.path, parse_qs(url.query))
-
-        def _respond_with_objects(self, path: str, query: Mapping[str, list[str]]) -> None:
-            wanted = dict(part.split("=") for part in query.get("labelSelector", [""])[0].split(",") if part)
-            listed = [
-                each
-                for each in objects
-                if path in _collections(each, plurals)
-                and wanted.items() <= (each["metadata"].get("labels") or {}).items()
-            ]
-            found = [each for each in objects if path == f"{_collection(each, plurals)}/{_name(each)}"]
-            is_list = path.rpartition("/")[2] in plurals.values()
-            if found:
-                self.respond(200, found[0])
-            elif is_list:
-                self.respond(200, {"items": listed})
-            else:
-                self.respond(404, {"message": "not found"})
+                self.respond(*_answer(objects, plurals, url.path, parse_qs(url.query)))
 
         def do_POST(self) -> None:
+            tried = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = admit(tried, self.headers.get("Impersonate-User", ""))
+            if not self.path.endswith("?dryRun=All"):
+                self.respond(403, {"message": "a look changes nothing"})
+            elif isinstance(answer, str):
+                self.respond(403, {"message": answer})
+            else:
+                self.respond(201, answer)
+
+        def do_PATCH(self) -> None:
             self.respond(403, {"message": "a look changes nothing"})
 
-        do_PATCH = do_PUT = do_DELETE = do_POST
+        do_PUT = do_DELETE = do_PATCH
 
     with serving(Cluster) as listening:
         yield ApiServer.of(yaml.safe_dump(kubeconfig_of(f"http://127.0.0.1:{listening.server_port}")))
+
+
+def _answer(
+    objects: Sequence[Object],
+    plurals: Mapping[tuple[str, str], str],
+    path: str,
+    query: Mapping[str, list[str]],
+) -> tuple[int, Object]:
+    """Return status and body of a request for an object or a list."""
+    wanted = dict(part.split("=") for part in query.get("labelSelector", [""])[0].split(",") if part)
+    for each in objects:
+        if path == f"{_collection(each, plurals)}/{_name(each)}":
+            return 200, each
+    if path.rpartition("/")[2] not in plurals.values():
+        return 404, {"message": "not found"}
+    listed = [
+        each
+        for each in objects
+        if path in _collections(each, plurals)
+        and wanted.items() <= (each["metadata"].get("labels") or {}).items()
+    ]
+    return 200, {"items": listed}
 
 
 def _name(each: Object) -> str:

@@ -13,7 +13,7 @@ import yaml
 from infra.errors import HostError, InputError, TrainyardError
 from infra.stackfile.target import ContextCluster
 from tests.servers import QuietHandler, kubeconfig_of, serving
-from trainyard.stack.access import connect
+from trainyard.stack.access import connect, connect_to
 from trainyard.stack.access_export import _sign_in
 from trainyard.stack.session import Session
 
@@ -31,9 +31,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def kubeconfig(address: str, user: Mapping[str, Any]) -> str:
-    config = kubeconfig_of(address, dict(user))
-    config["contexts"][0]["name"] = config["current-context"] = "mine"
-    return yaml.safe_dump(config)
+    return yaml.safe_dump(kubeconfig_of(address, dict(user), context="mine"))
 
 
 def session(folder: Path, *, context: str = "", cluster: object = None, output: str | None = None) -> Session:
@@ -74,6 +72,16 @@ def test_a_context_of_the_user_has_precedence(
 
 def test_without_a_context_the_stacks_output_has_the_kubeconfig(server: str, tmp_path: Path) -> None:
     assert connect(session(tmp_path, output=kubeconfig(server, TOKEN))).address == server
+
+
+def test_a_cluster_of_a_clouds_account_is_asked_before_the_first_up_by_the_plans_kubeconfig(
+    server: str, tmp_path: Path
+) -> None:
+    first = session(tmp_path)
+    first.stack.target.existing_cluster = object()  # type: ignore[attr-defined]
+    secret = {"kubeconfig": {"value": kubeconfig(server, TOKEN)}}
+    claim = {"type": "trainyard:kubernetes:ClusterClaim", "inputs": secret}
+    assert connect_to(first, [{"type": "aws:s3/bucket:Bucket"}, claim]).address == server
 
 
 @pytest.mark.parametrize("output", [None, ""])

@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from engine.events import OperationResult
-from infra.errors import Problem, TrainyardError
+from engine.events import EngineStep, OperationResult
+from infra.errors import InputError, Problem, TrainyardError
+from infra.targets.advice import next_step
 from trainyard.jobs.down import take_down
 from trainyard.stack.change import bring_up, show_preview
 from trainyard.stack.session import Session
@@ -32,11 +33,15 @@ class RecordingEngine:
     def is_empty(self, _stack: str) -> bool:
         return False
 
-    def preview(self, stack: str, _progress: object, **_options: object) -> OperationResult:
-        self.asked.append("preview")
+    def exists(self, _stack: str) -> bool:
+        return True
+
+    def preview(self, stack: str, _progress: object, **options: object) -> OperationResult:
+        self.asked.append("preview" + " --refresh" * (options["refresh"] is True))
         if self._refuses:
             raise TrainyardError([Problem("bucket", "no lock", "a lock", "declare it")])
-        return OperationResult(stack, "preview", {}, 0.0, is_preview=True)
+        step = EngineStep("create", "urn:pulumi:lab::p::aws:s3/bucket:Bucket::data", {}, {})
+        return OperationResult(stack, "preview", {}, 0.0, is_preview=True, steps=(step,))
 
     def up(self, stack: str, _progress: object, **_options: object) -> OperationResult:
         self.asked.append("up")
@@ -85,6 +90,15 @@ def test_a_clouds_stack_is_previewed_before_anything_is_created(tmp_path: Path) 
     engine = RecordingEngine(refuses=False)
     bring_up(session(engine, tmp_path, is_embedded=False), None)
     assert engine.asked == ["preview", "up"]
+    bring_up(session(engine, tmp_path, is_embedded=False), None, refresh=True)
+    assert engine.asked[2:] == ["preview --refresh", "up"], "what is gone is no obstacle to its preview"
+
+
+def test_a_change_of_an_object_that_is_gone_names_the_way_back() -> None:
+    """The message is the Kubernetes provider's, from an update after `kubectl delete`."""
+    gone = 'deployments.apps "uploads" not found'
+    said = f'update of resource "urn" failed: {gone}\nunable to get cluster state: {gone}'
+    assert "`trainyard up --refresh`" in next_step(None, said)
 
 
 def test_a_failed_update_says_what_it_has_left_without_its_companions(tmp_path: Path) -> None:
@@ -103,10 +117,42 @@ def test_nothing_is_created_if_the_policies_refuse_the_preview(tmp_path: Path) -
     assert engine.asked == ["preview"]
 
 
+def test_up_with_a_plan_does_nothing_that_was_not_approved(tmp_path: Path) -> None:
+    engine, plan = RecordingEngine(refuses=False), tmp_path / "plan.json"
+    plan.write_text("[]")
+    for is_embedded in (False, True):
+        changed = session(engine, tmp_path, is_embedded=is_embedded)
+        with pytest.raises(TrainyardError, match="the plan has none"):
+            bring_up(changed, None, plan=plan)
+        show_preview(changed, plan)
+        bring_up(changed, None, plan=plan)
+        assert engine.asked == ["preview", "preview", "preview", "up"]
+        engine.asked.clear()
+        plan.write_text("[]")
+    with pytest.raises(InputError, match="--refresh"):
+        bring_up(changed, None, plan=plan, refresh=True)
+
+
 def test_an_embedded_cluster_starts_without_a_preview(tmp_path: Path) -> None:
     engine = RecordingEngine(refuses=False)
     bring_up(session(engine, tmp_path, is_embedded=True), None)
     assert engine.asked == ["up"]
+
+
+def test_an_embedded_cluster_deletes_no_team_that_has_a_job(tmp_path: Path) -> None:
+    at: Any = session(engine := RecordingEngine(refuses=False), tmp_path, is_embedded=True)
+    about = {"metadata": {"name": "team-gone", "labels": {"trainyard.dev/team": "gone"}}}
+    kind, claim = "kubernetes:core/v1:Namespace", {"metadata": {"name": "data"}}
+    gone = {"urn": f"urn:pulumi:lab::p::{kind}::team-gone", "type": kind, "custom": True, "inputs": about}
+    at.engine.resources = lambda _: [gone]
+    at.api = SimpleNamespace(items=lambda path, **_: [claim] if "claims" in path else [])
+    at.stack.model_dump, at.cluster = lambda **_: {}, SimpleNamespace(up=lambda: None)
+    looks: list[Callable[[], None]] = [lambda: bring_up(at, None), lambda: show_preview(at)]
+    for look in looks:
+        with pytest.raises(InputError, match=r"namespace team-gone would be deleted, with the claims data"):
+            look()
+        at.cluster_exists = True
+    assert engine.asked == ["preview"]
 
 
 class EngineBesideOthers(RecordingEngine):

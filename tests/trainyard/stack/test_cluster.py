@@ -1,6 +1,8 @@
 """A cluster that exists is asked first: all that does not fit is found at once, and nothing is changed."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,16 +18,16 @@ from tests.trainyard.stack.cluster_fakes import Object, definition, deployment, 
 from trainyard.stack.cluster.findings import ClusterFindings, examine
 from trainyard.stack.cluster.hand_over import handed_over
 from trainyard.stack.cluster.inspect import show_cluster
+from trainyard.stack.cluster.names_taken import forget_begun, planned
 
 OWNER = "trainyard/datacenter"
-FLUX = {f"kustomize.toolkit.fluxcd.io/{key}": value for key, value in {"name": "q", "namespace": "f"}.items()}
-HELM = {"meta.helm.sh/release-name": "theirs", "meta.helm.sh/release-namespace": "platform"}
 PLATFORM = "urn:pulumi:mine::trainyard::trainyard:platform:"
 NODES = ("n-1", "n-2")
 QUEUES = "clusterqueues.kueue.x-k8s.io"
-JOBSETS = "jobsets.jobset.x-k8s.io"
 TRAINJOBS = "trainjobs.trainer.kubeflow.org"
-PATTERNS, PATCHES = "spec.failurePolicy.rules.onJobFailureMessagePatterns", "spec.runtimePatches"
+RECORDED = yaml.safe_load((Path(__file__).parent / "recorded.yaml").read_text())
+OTHERWISE = "rename or remove theirs, or run this stack on another cluster"
+HELM = RECORDED["owners"]["Helm release theirs in platform"]["annotations"]
 
 
 def onprem(operators: Mapping[str, str] | None = None, **target: Any) -> Stack:
@@ -66,25 +68,14 @@ def only(findings: ClusterFindings) -> Problem:
     return problem
 
 
-@pytest.mark.parametrize(
-    ("version", "path"),
-    [
-        ("v1.29.9", "the cluster's version"),
-        ("v1.33.4", "the cluster's version"),
-        ("v1.34.2-gke.1013000", "target.kubernetes_version"),
-        ("v1.34.1+k3s1", "target.kubernetes_version"),
-        ("v1.35.4", ""),
-        ("v1.35.9+rke2r1", ""),
-        ("v1.36.0", ""),
-    ],
-)
+@pytest.mark.parametrize(("version", "path"), RECORDED["versions"].items())
 def test_the_api_servers_version_is_compared_with_the_file_and_with_what_was_tested(
     version: str, path: str
 ) -> None:
     findings = found(version=version)
     assert [each.path for each in findings.problems] == ([path] if path else [])
     assert all(version in each.got for each in findings.problems)
-    assert bool(findings.note) == version.startswith("v1.36")
+    assert bool(findings.notes) == version.startswith("v1.36")
 
 
 def test_a_file_with_the_clusters_own_minor_version_fits() -> None:
@@ -92,16 +83,7 @@ def test_a_file_with_the_clusters_own_minor_version_fits() -> None:
     assert found(stack=stack, version="v1.34.2-gke.1013000").problems == ()
 
 
-@pytest.mark.parametrize(
-    ("metadata", "whose"),
-    [
-        ({"annotations": HELM}, "Helm release theirs in platform"),
-        ({"annotations": {"argocd.argoproj.io/tracking-id": "queues:apps/x"}}, "Argo CD application queues"),
-        ({"labels": FLUX}, "Flux Kustomization f/q"),
-        ({"labels": {"olm.owner": "kueue-operator.v1"}}, "OLM (kueue-operator.v1)"),
-        ({"annotations": {OWNER_ANNOTATION: "trainyard/dev"}}, "stack trainyard/dev"),
-    ],
-)
+@pytest.mark.parametrize(("whose", "metadata"), RECORDED["owners"].items())
 def test_an_operator_that_is_there_refuses_install_with_its_owner_and_the_line_to_write(
     metadata: dict[str, Any], whose: str
 ) -> None:
@@ -121,36 +103,28 @@ def test_what_the_stack_itself_has_installed_is_no_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "there", "words"),
-    [
-        ("kueue", definition(QUEUES, ["v1beta1"]), "Kueue 0.15 or newer"),
-        ("jobset", definition(JOBSETS, ["v1alpha2"], "spec.failurePolicy.rules"), "JobSet 0.10 or newer"),
-        ("trainer", definition(TRAINJOBS, ["v1alpha1"], "spec.podTemplateOverrides"), "Trainer 2.2 or newer"),
-        ("mpi", definition("mpijobs.kubeflow.org", ["v1"]), "MPI operator 0.3 or newer"),
-        ("kueue", None, "a cluster with Kueue"),
-        ("trainer", None, "a cluster with Kubeflow Trainer"),
-    ],
+    ("key", "release"),
+    [(key, release) for key, each in RECORDED["operators"].items() for release in each["releases"]],
 )
-def test_an_existing_operator_that_lacks_what_jobs_need_is_refused_with_the_least_release(
-    key: str, there: Object | None, words: str
+def test_an_existing_operator_of_a_recorded_release_fits_or_is_refused_with_the_least_one(
+    key: str, release: str
 ) -> None:
-    problem = only(found(*[there] if there else (), stack=onprem({key: "existing"})))
-    assert problem.path == f"operators.{key}"
-    assert words in problem.allowed
+    recorded = RECORDED["operators"][key]
+    facts = recorded["releases"][release]
+    serves = facts.get("serves", ())
+    there = [definition(recorded["definition"], serves, *facts.get("has", ()))] if serves else []
+    problems = found(*there, stack=onprem({key: "existing"})).problems
+    assert [each.path for each in problems] == ([f"operators.{key}"] if "lacks" in facts else [])
+    assert all(facts["lacks"] in each.allowed for each in problems)
 
 
-@pytest.mark.parametrize(
-    ("key", "there"),
-    [
-        ("kueue", definition(QUEUES, ["v1beta1", "v1beta2"])),
-        ("kueue", definition(QUEUES, ["v1beta2"])),
-        ("jobset", definition(JOBSETS, ["v1alpha2"], PATTERNS)),
-        ("trainer", definition(TRAINJOBS, ["v1alpha1"], PATCHES)),
-        ("mpi", definition("mpijobs.kubeflow.org", ["v1", "v2beta1"])),
-    ],
-)
-def test_an_existing_operator_of_a_supported_release_fits(key: str, there: Object) -> None:
-    assert found(there, stack=onprem({key: "existing"})).problems == ()
+@pytest.mark.parametrize(("name", "line"), RECORDED["vendors"].items())
+def test_vendors_software_of_others_is_named_and_the_stacks_known(name: str, line: dict[str, Any]) -> None:
+    there = definition(name, ["v1"])  # as Helm leaves it: without a mark
+    assert [each.fix for each in found(there).problems] == [f"write `target.{key}: existing`" for key in line]
+    assert found(there, stack=onprem(**line)).problems == ()
+    ours = thing("v1", "Namespace", "gpu-operator", annotations={OWNER_ANNOTATION: OWNER})
+    assert found(there, ours).problems == ()
 
 
 def test_training_operators_mpijobs_are_named_as_its_own() -> None:
@@ -171,43 +145,13 @@ def kueue(**config: Any) -> list[Object]:
     ]
 
 
-THEIRS = ["kube-system", "kueue-system"]
-SYSTEMS = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": THEIRS}
-OURS = {"key": "app.kubernetes.io/managed-by", "operator": "NotIn", "values": ["trainyard"]}
-
-
-@pytest.mark.parametrize(
-    ("config", "merged"),
-    [
-        (
-            {"integrations": {"frameworks": ["batch/job", "pod"]}},
-            {"integrations": {"frameworks": ["batch/job", "pod", "trainer.kubeflow.org/trainjob"]}},
-        ),
-        (
-            {"manageJobsWithoutQueueName": True},
-            {"managedJobsNamespaceSelector": {"matchExpressions": [SYSTEMS, OURS]}},
-        ),
-        (
-            {"featureGates": {"ReclaimablePods": True, "Other": True}},
-            {"featureGates": {"ReclaimablePods": False, "Other": True}},
-        ),
-        (
-            {"featureGates": {"TopologyAwareScheduling": False}},
-            {"featureGates": {"TopologyAwareScheduling": True}},
-        ),
-    ],
-)
-def test_an_existing_kueue_gets_the_yaml_to_merge(config: dict[str, Any], merged: dict[str, Any]) -> None:
+@pytest.mark.parametrize("config", RECORDED["kueue"])
+def test_an_existing_kueue_fits_or_gets_the_yaml_to_merge(config: dict[str, Any]) -> None:
     stack = onprem({"kueue": "existing", "mpi": "off"})
-    problem = only(found(*kueue(**config), stack=stack))
-    assert problem.fix.startswith("merge this into ConfigMap kueue-system/kueue-manager-config")
-    assert yaml.safe_load(problem.fix.partition(":\n")[2]) == merged
-
-
-def test_upstreams_own_configuration_of_kueue_fits() -> None:
-    frameworks = ["batch/job", "kubeflow.org/mpijob", "jobset.x-k8s.io/jobset", "pod", "deployment"]
-    integrations = {"frameworks": [*frameworks, "statefulset", "trainer.kubeflow.org/trainjob"]}
-    assert found(*kueue(integrations=integrations), stack=onprem({"kueue": "existing"})).problems == ()
+    asked = {key: value for key, value in config.items() if key != "merged"}
+    fixes = [each.fix.partition(":\n") for each in found(*kueue(**asked), stack=stack).problems]
+    assert all(where.startswith("merge this into ConfigMap kueue-system/kueue-m") for where, *_ in fixes)
+    assert [yaml.safe_load(text) for *_, text in fixes] == config["merged"]
 
 
 def test_controllers_in_other_namespaces_are_to_be_named() -> None:
@@ -229,20 +173,15 @@ def test_openshift_is_refused_with_its_reasons() -> None:
     assert "5353" in problem.allowed
 
 
-@pytest.mark.parametrize(
-    ("kubelet", "system"),
-    [
-        ("v1.35.4+k3s1", "Ubuntu 24.04"),
-        ("v1.35.4+rke2r1", "SLES 15"),
-        ("v1.35.4+k0s.0", "Debian 12"),
-        ("v1.35.4", "Talos (v1.12.0)"),
-    ],
-)
-def test_distributions_with_another_containerd_need_their_own_gpu_operator(kubelet: str, system: str) -> None:
-    special = node("n-3", kubelet=kubelet, system=system)
+@pytest.mark.parametrize(("marks", "line"), RECORDED["distributions"].items())
+def test_distributions_with_another_containerd_have_their_line(marks: str, line: dict[str, Any]) -> None:
+    kubelet, _, system = marks.partition(" ")
+    special = node("n-3", kubelet=f"v1.35.4{kubelet}", system=system)
     problem = only(found(special))
-    assert problem.path == "target.gpu_operator"
-    assert found(special, stack=onprem(gpu_operator="existing")).problems == ()
+    ((key, value),) = line.items()
+    assert problem.path == f"target.{key}" and f"{key}: {value}`" in problem.fix
+    assert found(special, stack=onprem(**line)).problems == ()
+    assert only(found(stack=onprem(container_runtime="k3s"))).fix == "write `container_runtime: containerd`"
 
 
 def test_nodes_that_do_not_exist_or_offer_other_accelerators_are_named() -> None:
@@ -253,6 +192,14 @@ def test_nodes_that_do_not_exist_or_offer_other_accelerators_are_named() -> None
         f"node {NODES[0]} offers 4 accelerators",
         f"{NODES[1]}: no such node",
     ]
+
+
+def test_a_look_asks_as_often_for_500_nodes_as_for_two() -> None:
+    asked: dict[int, list[str]] = {2: [], 500: []}
+    for number, paths in asked.items():
+        with furnished(*(node(f"n-{1 + n}", gpus=8 * (n == 0)) for n in range(number)), asked=paths) as api:
+            examine(api, onprem(), OWNER, announced(thing("v1", "Namespace", "free")))
+    assert sorted(asked[2]) == sorted(asked[500])
 
 
 def test_names_that_are_taken_are_all_listed_with_their_owners_and_choices() -> None:
@@ -273,6 +220,22 @@ def test_names_that_are_taken_are_all_listed_with_their_owners_and_choices() -> 
     assert "`target.gpu_operator: existing`" in findings.problems[1].fix
 
 
+def test_an_object_that_equals_the_stacks_may_be_used_and_no_other() -> None:
+    def storage(server: str) -> Object:
+        return thing("storage.k8s.io/v1", "StorageClass", "nfs", parameters={"server": server})
+
+    def of(*there: Object, **target: Any) -> list[tuple[str, str, str]]:
+        problems = found(*there, stack=onprem(**target), to_create=announced(storage("a"))).problems
+        return [(each.path, each.got, each.fix) for each in problems]
+
+    name, taken, line = "StorageClass nfs", "exists, of others", "target.existing_objects"
+    differs = (name, f"{taken}, and differs in parameters", OTHERWISE)
+    assert of(storage("a")) == [(name, taken, f"it equals the stack's: write `{line}: [{name}]`")]
+    assert of(storage("a"), existing_objects=[name]) == []
+    assert of(storage("b")) == of(storage("b"), existing_objects=[name]) == [differs]
+    assert of(existing_objects=[name]) == [(line, name, "remove it: the stack creates its own")]
+
+
 def test_an_operators_objects_are_one_finding() -> None:
     roles = [
         thing("rbac.authorization.k8s.io/v1", "ClusterRole", f"kueue-{n}", annotations=HELM) for n in "abc"
@@ -289,9 +252,27 @@ def test_a_helm_release_of_the_same_name_is_found_by_helms_record() -> None:
     urn = f"{PLATFORM}GpuOperator$kubernetes:helm.sh/v3:Release::gpu-operator"
     inputs = {"name": "gpu-operator", "namespace": "gpu-operator"}
     state = {"type": "kubernetes:helm.sh/v3:Release", "urn": urn, "inputs": inputs}
+    ours = thing("v1", "Namespace", "gpu-operator", annotations={OWNER_ANNOTATION: OWNER})
+    assert found(record, ours, to_create=[state]).problems == (), "begun by an `up` that was killed"
+    deleted: list[str] = []
+    spaces = [thing("v1", "Namespace", "gpu-operator"), ours]
+    api: Any = SimpleNamespace(find=lambda _: spaces.pop(0), items=lambda *_: [record], delete=deleted.append)
+    for number in range(len(spaces)):
+        forget_begun(api, planned([state]), OWNER)
+        assert len(deleted) == number
     problem = only(found(record, to_create=[state]))
     assert problem.path == "Release gpu-operator/gpu-operator"
     assert problem.fix.startswith("if they run it for you, write `target.gpu_operator: existing`")
+
+
+@pytest.mark.parametrize(("state", "is_known"), [("s3://a", False), ("s3://moved", True), ("s3://b", False)])
+def test_a_stack_of_the_same_name_in_another_state_is_another_one(state: str, is_known: bool) -> None:
+    claim = thing("v1", "ConfigMap", NAME, NAMESPACE, data={"owner": OWNER, "state": "s3://a"})
+    kind = {"type": "trainyard:kubernetes:ClusterClaim", "urn": "u::n", "inputs": {}}
+    with furnished(node(NODES[0], gpus=8), node(NODES[1]), claim) as api:
+        problems = examine(api, onprem(), OWNER, [{**kind, "is_known": is_known}], state).problems
+    text = f"stack {OWNER} has it since unknown, with its state in s3://a"
+    assert [each.got for each in problems] == ([text] if state == "s3://b" else [])
 
 
 def test_many_findings_come_at_once() -> None:
@@ -332,6 +313,9 @@ def test_an_operator_that_becomes_existing_leaves_the_state_with_all_its_parts()
     left = list(handed_over(onprem({"kueue": "existing"}), resources))
     assert left == [("operators.kueue", [component, "role", "namespace", "definitions"])]
     assert list(handed_over(onprem({"kueue": "existing"}), resources[-1:])) == []
+    named = onprem().teams[0].model_copy(update={"namespace": "team-research"})
+    taken = onprem().model_copy(update={"teams": (named,)})
+    assert list(handed_over(taken, resources)) == [("teams[0].namespace", ["team"])]
 
 
 def test_a_cluster_without_a_stack_is_shown_with_the_stack_files_part() -> None:
@@ -339,7 +323,7 @@ def test_a_cluster_without_a_stack_is_shown_with_the_stack_files_part() -> None:
     gpus = {**node("gpu-1", gpus=8), "metadata": {"name": "gpu-1", "labels": labels}}
     there = [
         gpus,
-        node("cpu-1"),
+        node("cpu-1", kubelet="v1.34.3+rke2r1"),
         definition(QUEUES, ["v1beta2"], annotations=HELM),
         definition("clusterpolicies.nvidia.com", ["v1"]),
         deployment("kueue", "queues", "registry.k8s.io/kueue/kueue:v0.18.4", "manager"),
@@ -358,6 +342,7 @@ def test_a_cluster_without_a_stack_is_shown_with_the_stack_files_part() -> None:
             "cluster": {"context": "theirs"},
             "kubernetes_version": "1.34",
             "gpu_operator": "existing",
+            "container_runtime": "rke2",
         },
         "pools": [
             {"name": "system", "role": "system", "nodes": 1},

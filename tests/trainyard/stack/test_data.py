@@ -3,6 +3,9 @@
 import io
 import sys
 import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,15 +14,22 @@ import pytest
 from rich.console import Console
 
 from engine.events import EngineStep
+from infra.clients.kubernetes import NoAnswer
 from infra.common.target_registry import target_of
 from infra.errors import InputError, Problem, TrainyardError
+from infra.stackfile.self_service import today
 from trainyard.jobs.down import take_down
+from trainyard.stack import data
 from trainyard.stack.data import Released, changed_keys, check_data, explained, release, show_fates
 from trainyard.stack.session import Session
 
 LUSTRE = "aws:fsx/lustreFileSystem:LustreFileSystem"
 NAMESPACE = "kubernetes:core/v1:Namespace"
-BEFORE = {"name": "training", "target": {"zones": ["a", "b"], "filesystem": {"efa": True}}, "teams": ["x"]}
+BEFORE = {
+    "name": "training",
+    "target": {"zones": ["a", "b"], "filesystem": {"efa": True}},
+    "teams": [{"name": "x"}, {"name": "y"}],
+}
 
 
 def resource(kind: str, name: str, inputs: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -35,12 +45,14 @@ CLUSTER = {
 FILESYSTEM = resource(LUSTRE, "training-lustre", {"storageCapacity": 19200}, protect=True)
 BUCKET = resource("aws:s3/bucket:Bucket", "training-bucket", {"bucket": "mine"}, retainOnDelete=True)
 KEY = resource("aws:kms/key:Key", "training-key")
-TEAM = resource(NAMESPACE, "team-x", {"metadata": {"labels": {"trainyard.dev/team": "x"}}})
+TEAM = resource(NAMESPACE, "team-x", {"metadata": {"name": "team-x", "labels": {"trainyard.dev/team": "x"}}})
 ROLE = resource("aws:iam/role:Role", "training-nodes")
 
 
 class FakeEngine:
     """Has a state, and records what was unprotected."""
+
+    is_on_host = False
 
     def __init__(self, *resources: dict[str, Any]) -> None:
         self._resources = list(resources)
@@ -64,8 +76,16 @@ class FakeEngine:
         return SimpleNamespace(summary=lambda: f"destroy {stack}")
 
 
+def nothing(_path: str, **_: object) -> list[Any]:
+    return []
+
+
 def session(
-    folder: Path, *resources: dict[str, Any], spec: dict[str, Any] = BEFORE, embedded: bool = False
+    folder: Path,
+    *resources: dict[str, Any],
+    spec: dict[str, Any] = BEFORE,
+    embedded: bool = False,
+    items: Callable[..., list[Any]] = nothing,
 ) -> Session:
     console = Console(file=io.StringIO(), width=200)
     fake = SimpleNamespace(
@@ -77,11 +97,13 @@ def session(
         engine=FakeEngine(CLUSTER, *resources),
         paths=SimpleNamespace(state=folder, cluster_data=lambda _: folder / "none"),
         console=console,
-        progress=None,
+        progress=SimpleNamespace(log=lambda _: None),
         is_embedded=embedded,
         is_of_others=False,
         cluster_exists=False,
         namespaces=[],
+        packages=SimpleNamespace(ensure=lambda _: None),
+        api=SimpleNamespace(items=items),
     )
     return cast(Session, cast(Any, fake))
 
@@ -105,21 +127,14 @@ def printed(of: Session) -> str:
             "filesystem training-lustre (19,200 GiB) would be replaced by an EMPTY one, because target.zones"
             ' changed from ["a", "b"] to ["c", "b"]; nothing is copied',
         ),
-        (
-            "create-replacement",
-            FILESYSTEM,
-            {**BEFORE, "target": {"zones": ["a", "b"], "filesystem": {"efa": False}}},
-            "target.filesystem.efa",
-            "because target.filesystem.efa changed from true to false; nothing is copied",
-        ),
-        ("delete", FILESYSTEM, BEFORE, "name", "(19,200 GiB) would be deleted; nothing is copied"),
-        ("create-replacement", BUCKET, BEFORE, "target.region", "the old one is kept, and billed"),
+        ("delete", FILESYSTEM, BEFORE, "training-lustre", "(19,200 GiB) would be deleted; nothing is copied"),
+        ("create-replacement", BUCKET, BEFORE, "training-bucket", "the old one is kept, and billed"),
         (
             "delete",
             TEAM,
-            {**BEFORE, "teams": []},
-            "teams",
-            "namespace team-x would be deleted, because teams",
+            {**BEFORE, "teams": [{"name": "y"}]},
+            "teams[x]",
+            "namespace team-x would be deleted, because teams[x] was removed; nothing is copied",
         ),
     ],
 )
@@ -133,6 +148,47 @@ def test_a_step_that_loses_data_is_refused_in_words_with_its_key(
     assert words in problem.got
     name = lost["urn"].rpartition("::")[2]
     assert f"trainyard stack unprotect {name} -s mine --for 2h" in problem.fix
+
+
+CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
+OURS = resource(CLAIM, "c", {"metadata": {"name": "ours", "namespace": "team-x"}})
+
+
+def in_use(path: str, **_: object) -> list[Any]:
+    """Return a job that runs and one that has ended, or a claim of the stack's and one of a user."""
+    if "workloads" not in path:
+        return [{"metadata": {"name": each}} for each in ("ours", "data")]
+    over = {"type": "Finished", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    jobs = {"digits": [], "ended": [over]}
+    owned = {name: {"ownerReferences": [{"kind": "TrainJob", "name": name}]} for name in jobs}
+    return [{"metadata": owned[name], "status": {"conditions": each}} for name, each in jobs.items()]
+
+
+def unknown(_path: str, **_: object) -> list[Any]:
+    raise NoAnswer("connection refused")
+
+
+@pytest.mark.parametrize(("days", "grace"), [(None, 0), (1, 3), (3, 3), (9, 3)])
+@pytest.mark.parametrize("items", [nothing, in_use, unknown])
+@pytest.mark.parametrize("embedded", [False, True])
+def test_a_teams_namespace_goes_only_when_it_is_empty_and_the_team_was_closed_for_the_time_of_grace(
+    tmp_path: Path, days: int | None, grace: int, items: Callable[..., list[Any]], embedded: bool
+) -> None:
+    """On the embedded cluster an empty one goes at once."""
+    closed = {"closed": str(today() - timedelta(days))} if days is not None else {}
+    before = {**BEFORE, "teams": [{"name": "x", **closed}], "self_service": {"grace_days": grace}}
+    cluster = {**CLUSTER, "inputs": {"stack": before}}
+    at = session(tmp_path, TEAM, OURS, spec=BEFORE, embedded=embedded, items=items)
+    cast(Any, at).engine = FakeEngine(cluster, TEAM, OURS)
+    look = partial(data.check_teams, at) if embedded else partial(check_data, at, [step("delete", TEAM)])
+    if items is nothing and (embedded or (days is not None and days >= grace)):
+        look()
+        return
+    with pytest.raises(InputError) as caught:
+        look()
+    (problem,) = caught.value.problems
+    said = {nothing: "deleted", unknown: "which is unknown: connection refused"}
+    assert said.get(items, "with the jobs digits and the claims data") in problem.got
 
 
 def test_steps_that_lose_nothing_pass(tmp_path: Path) -> None:
@@ -163,7 +219,7 @@ def test_the_engines_own_words_about_protection_are_replaced_by_ours(tmp_path: P
     other = Problem("role", "denied", "no error", "ask for it")
     error = TrainyardError([Problem("preview", refused, "no error", "fix it"), other])
     found = explained(session(tmp_path, FILESYSTEM), error)
-    assert [each.path for each in found.problems] == ["name", "role"]
+    assert [each.path for each in found.problems] == ["training-lustre", "role"]
     assert "EMPTY" in found.problems[0].got
     assert "protect` flag" not in str(found)
     assert explained(session(tmp_path), TrainyardError([other])).problems == (other,)
@@ -194,7 +250,8 @@ def test_down_lists_what_is_deleted_kept_and_expires(tmp_path: Path) -> None:
     assert [str(each) for each in show_fates(mine)] == ["filesystem training-lustre (19,200 GiB)"]
     assert printed(mine).splitlines() == [
         "deleted with all data",
-        "  filesystem training-lustre (19,200 GiB): " + target_of("aws").data[LUSTRE].back,
+        "  filesystem training-lustre (19,200 GiB): "
+        + target_of("aws").data[LUSTRE].back.replace("{}", "id-training-lustre"),
         "kept, and billed until you run",
         "  bucket training-bucket: aws s3 rb s3://mine --force",
         "deleted by the cloud later",
@@ -223,6 +280,19 @@ def test_down_asks_for_the_stacks_name_before_it_deletes_data(
         with pytest.raises(InputError, match="the stack's name, mine"):
             down(mine, monkeypatch, typed=typed, confirmed=confirmed)
     assert (mine.engine.resources("mine") == []) == goes_on
+
+
+def test_what_the_cloud_cannot_save_before_the_end_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise TrainyardError([Problem("export", "FAILED", "all files", "try again")])
+
+    monkeypatch.setattr("infra.targets.aws.account.exports.export", refuse)
+    mine = session(tmp_path, FILESYSTEM)
+    with pytest.raises(TrainyardError, match="FAILED"):
+        down(mine, monkeypatch, typed="mine", confirmed=False)
+    assert mine.engine.resources("mine") != []
 
 
 def test_down_without_data_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

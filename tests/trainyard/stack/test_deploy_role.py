@@ -15,13 +15,13 @@ from trainyard.stack.session import Session
 @pytest.mark.parametrize(("github", "gitlab"), [("", ""), ("team/a", "team/a")])
 def test_exactly_one_project_must_be_named(github: str, gitlab: str) -> None:
     with pytest.raises(InputError, match="one of --github and --gitlab"):
-        pipeline_of(github, gitlab, read_only=False)
+        pipeline_of(github, gitlab, stack="dev", read_only=False)
 
 
 @pytest.mark.parametrize("stack", ["local", "coreweave"])
 def test_a_stack_in_no_account_has_no_role(stack: str) -> None:
     with pytest.raises(InputError, match="aws, azure, gcp"):
-        show_deploy_role(Session(stack), pipeline_of("team/a", "", read_only=False))
+        show_deploy_role(Session(stack), pipeline_of("team/a", "", stack="dev", read_only=False))
 
 
 @pytest.mark.engine

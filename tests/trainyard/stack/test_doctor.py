@@ -37,7 +37,7 @@ def test_a_cluster_of_others_is_asked_and_its_problems_are_those_of_up(
             stack=onprem(),
             stack_name="mine",
             target=SimpleNamespace(open_account=lambda: None),
-            engine=SimpleNamespace(project="trainyard"),
+            engine=SimpleNamespace(project="trainyard", backend_url="file:///state"),
             api=api,
             console=Console(file=output, width=200),
         )

@@ -10,6 +10,7 @@ import pytest
 from engine.events import EngineStep, OperationResult
 from infra.common.target_registry import TARGETS, target_of
 from infra.targets.local.stackfile.pool_types import EMBEDDED
+from tests.tables import table
 from trainyard.stack.pool_changes import pool_changes
 
 POOL_TYPES = {token: kind for name in TARGETS for token, kind in target_of(name).pool_types.items()}
@@ -27,9 +28,7 @@ NODE_POOL: dict[str, Any] = {
     "nodeConfig": {"labels": POOL, "machineType": "a3-ultragpu-8g", "taints": []},
 }
 CUSTOM: dict[str, Any] = {"spec": {"nodeLabels": POOL, "targetNodes": 2, "instanceType": "h100"}}
-EKS, GKE = "aws:eks/nodeGroup:NodeGroup", "gcp:container/nodePool:NodePool"
-GKE_SIZE = "trainyard:gcp:NodePoolSize"
-CKS = "kubernetes:compute.coreweave.com/v1alpha1:NodePool"
+EKS = "aws:eks/nodeGroup:NodeGroup"
 
 
 def step(
@@ -46,59 +45,22 @@ def nodes(**pools: int) -> dict[str, Any]:
     return {"nodes": [{"name": f"{p}-{i}", "pool": p, "gpus": 1} for p, n in pools.items() for i in range(n)]}
 
 
-def with_node(**changes: object) -> dict[str, Any]:
-    return {**NODE_POOL, "nodeConfig": {**NODE_POOL["nodeConfig"], **changes}}
+KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "eks": (EKS, GROUP),
+    "gke": ("gcp:container/nodePool:NodePool", NODE_POOL),
+    "size": ("trainyard:gcp:NodePoolSize", {"labels": POOL, "size": 2}),
+    "cks": ("kubernetes:compute.coreweave.com/v1alpha1:NodePool", CUSTOM),
+    "embedded": (EMBEDDED, nodes(spot=1)),
+}
 
 
-ROLLING = "rolling, nodes are replaced one by one"
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (
-            step("update", EKS, GROUP, {**GROUP, "scalingConfig": {"desiredSize": 4, "maxSize": 4}}),
-            "nodes 2 → 4, in place",
-        ),
-        (step("update", EKS, GROUP, {**GROUP, "taints": [1]}), "in place: taints"),
-        (
-            step("update", EKS, GROUP, {**GROUP, "launchTemplate": {"id": "lt-1", "version": "2"}}),
-            f"{ROLLING}: launchTemplate.version",
-        ),
-        (step("update", EKS, GROUP, {**GROUP, "version": "1.35", "taints": [1]}), f"{ROLLING}: version"),
-        (
-            step("create-replacement", EKS, GROUP, {**GROUP, "instanceTypes": ["x"]}, "instanceTypes"),
-            "replaced for instanceTypes: new nodes are created, then old ones drained, 5 min each at most",
-        ),
-        (step("create", EKS, {}, GROUP), "new, 2 nodes"),
-        (step("delete", EKS, GROUP, {}), "deleted, 2 nodes"),
-        (step("update", GKE, NODE_POOL, {**NODE_POOL, "nodeCount": 3}), "nodes 2 → 6, in place"),
-        (step("update", GKE, NODE_POOL, with_node(taints=[1])), "in place: nodeConfig.taints"),
-        (
-            step("update", GKE, NODE_POOL, with_node(machineType="a4-highgpu-8g")),
-            f"{ROLLING}: nodeConfig.machineType",
-        ),
-        (
-            step("create-replacement", GKE, NODE_POOL, NODE_POOL, "nodeConfig.spot"),
-            "replaced for nodeConfig.spot: its jobs are evicted; old nodes are deleted before new ones start",
-        ),
-        (
-            step("update", GKE_SIZE, {"labels": POOL, "size": 2}, {"labels": POOL, "size": 6}),
-            "nodes 2 → 6, in place",
-        ),
-        (
-            step("update", CKS, CUSTOM, {"spec": {**CUSTOM["spec"], "targetNodes": 3}}),
-            "nodes 2 → 3, in place",
-        ),
-        (step("update", EMBEDDED, nodes(spot=1), nodes(spot=2)), "nodes 1 → 2, in place"),
-        (
-            step("create-replacement", EMBEDDED, nodes(spot=1), nodes(spot=1), "podCidr"),
-            "replaced for podCidr: its jobs end; checkpoints are retained",
-        ),
-    ],
-)
-def test_the_kind_of_change_is_reported(change: EngineStep, sentence: str) -> None:
-    assert reported(change) == [f"pool spot: {sentence}"]
+@pytest.mark.parametrize(("op", "kind", "change", "keys", "sentence"), table(__file__))
+def test_the_kind_of_change_is_reported(
+    op: str, kind: str, change: Mapping[str, Any], keys: list[str], sentence: str
+) -> None:
+    token, inputs = KINDS[kind]
+    old, new = ({} if op == "create" else inputs), ({} if op == "delete" else {**inputs, **change})
+    assert reported(step(op, token, old, new, *keys)) == [f"pool spot: {sentence}"]
 
 
 def test_a_size_that_is_unknown_in_the_preview_is_reported_as_unknown() -> None:

@@ -18,29 +18,14 @@ from infra.stackfile.source import CONFIG_KEYS, NAMESPACE, STACK_KEY
 from infra.stackfile.stack import Stack
 from tests.infra.golden import VARIANTS, assert_matches
 from tests.infra.stackfile import wrong
+from tests.tables import table
 from trainyard.stack.pages import COMPLETE, USUAL, pages
 from trainyard.stack.schema import as_text, file_schema
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "stacks").glob("Pulumi.*.yaml"))
 JOBS = sorted((ROOT / "stacks").glob("*.job.yaml"))
-FORM_IN_CODE = {
-    "team-without-queue",
-    "aws-more-nodes-that-stay-than-nodes",
-    "gcp-run-longer-than-a-week",
-    "azure-dataset-account-misspelled",
-    "bucket-s3-refuses",
-    "coreweave-pods-with-host-bits",
-    "dataset-of-no-scheme",
-    "dataset-with-a-path-that-leads-out",
-    "dataset-without-a-digest",
-    "network-with-host-bits",
-    "onprem-gateway-that-is-none",
-    "teams-network-to-a-name",
-    "teams-network-with-host-bits",
-    "teams-network-with-two-places",
-    "teams-network-without-a-place",
-}
+FORM_IN_CODE = set(table(__file__, "form_in_code"))
 """Wrong files whose error JSON Schema cannot express, or that messages explain better than a pattern."""
 
 

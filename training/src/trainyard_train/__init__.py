@@ -1,9 +1,5 @@
-"""Distributed training that resumes bit-exactly from checkpoints after failures and preemptions: `Run`, and
-import and export of checkpoints.
-
-It runs under `torchrun`, under Kubeflow Trainer's runtimes and on a laptop with one process, with the
-same configuration file, and imports nothing of the rest of this project. `Run` adds the same to a loop of
-yours.
+"""Distributed training that resumes bit-exactly from checkpoints after failures and preemptions: `Run`, for a
+loop of yours, and import and export of checkpoints. It imports nothing of the rest of this project.
 """
 
 from __future__ import annotations

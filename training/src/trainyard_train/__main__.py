@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 
 from trainyard_train import script
-from trainyard_train.checkpointing import exchange, inspect
+from trainyard_train.checkpointing import inspect
 from trainyard_train.checkpointing.checkpoint import DamagedError, FormatError
 from trainyard_train.config_base import ConfigError
+from trainyard_train.elasticity.agent import log_refusal
+from trainyard_train.observability.rank_log import log_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,16 +20,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True)
     script.add_commands(commands)
     inspect.add_commands(commands)
-    exchange.add_commands(commands)
     options = parser.parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
     except ConfigError as error:
-        sys.stderr.writelines(f"training: {problem}\n" for problem in error.problems)
-        return 2
+        return log_refusal(error)
     except (DamagedError, FormatError, OSError) as error:
-        sys.stderr.write(f"training: {error}\n")
+        log_line(str(error))
         return 1
 
 

@@ -25,12 +25,11 @@ from trainyard_train.checkpointing.tracked import TrackedObjects
 from trainyard_train.checkpointing.writer import Writer
 from trainyard_train.config_base import ConfigError
 from trainyard_train.contract import FILE as METRICS
-from trainyard_train.contract import read_metrics
+from trainyard_train.contract import origin_of, read_metrics
 from trainyard_train.elasticity.config import NOTICE_VARIABLE, TimeoutConfig, read_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.elasticity.preemption import PreemptionNotice
-from trainyard_train.observability import origin
 from trainyard_train.observability.metrics import MetricsLog
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism.mesh import Mesh
@@ -119,11 +118,7 @@ class Attempt(ABC):
         """Return the manifest's fields on the position in the run, besides the step."""
 
     def _agree(self, what: str, own: Mapping[str, Any]) -> None:
-        """Check that all ranks have the same values.
-
-        Raises:
-            ConfigError: on every rank, with the values of one rank that differ from rank 0's.
-        """
+        """Check that all ranks have the same values."""
         mesh, text = self.mesh, json.dumps(own)
         here, first = json.loads(text), json.loads(mesh.broadcast(what, text))
         problems = [
@@ -142,7 +137,7 @@ class Attempt(ABC):
         self.writer.saved_step = self.steps
         if checkpoint:
             self.writer.saved_at = checkpoint.manifest.created
-        self.heartbeats.saved(self.steps)
+        self.heartbeats.status.saved_step = self.steps
         self.saver.loaded(checkpoint)
         self._record(
             "resumed" if checkpoint else "started",
@@ -151,7 +146,7 @@ class Attempt(ABC):
             damaged=damages,
             **({"bytes_from_store": checkpoint.held.bytes_from_store} if checkpoint else {}),
             **values,
-            **origin.recorded(),
+            **({"origin": found} if (found := origin_of()) else {}),
         )
 
     def keep(self, reason: str) -> None:
@@ -187,7 +182,8 @@ class Attempt(ABC):
         return [self.notice.requested, bool(self.cadence and self.cadence.due())]
 
     def _measure(self, seconds: float) -> None:
-        """Pass the duration of a step to the cadence."""
+        """Pass the duration of a step to the cadence, and its number to the agent."""
+        self.heartbeats.status.step = self.steps
         if self.cadence:
             self.cadence.step(seconds, saving=self.writer.pending is not None)
 
@@ -205,11 +201,7 @@ class Attempt(ABC):
         self._write("interval")
 
     def _save(self, reason: str) -> None:
-        """Save the finished steps, unless they are saved already, and wait for it.
-
-        Raises:
-            SaveError: the save failed.
-        """
+        """Save the finished steps, unless they are saved already, and wait for it."""
         self._catch_up()
         self.writer.settle()
         if self.saved_step == self.steps:
@@ -237,7 +229,7 @@ class Attempt(ABC):
         manifest = Manifest(
             step=self.steps,
             world_size=self.mesh.world_size,
-            mesh=self.mesh.shape,
+            mesh={"data": self.mesh.world_size},
             identity=self.identity,
             **self._position(),
         )

@@ -1,17 +1,39 @@
 """`ConfigSection`: base class of the sections of a run's configuration; `RefusalError`: base class of errors
-that no restart repeats, such as `ConfigError`, which lists all problems; `extra`: for imports of optional
-packages.
+that no restart repeats, such as `ConfigError`, which lists all problems; `extra` and `require`: for imports
+of optional packages, and for releases that are too old.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainyard_train.contract import EXIT_WRONG_CONFIG
+
+Model = TypeVar("Model", bound=BaseModel)
+_PICTURES: Final = (
+    "it was removed; use WebDataset and a model of torchvision, timm or Transformers in a loop of your own"
+    " with Run (docs/library.md, Pictures)"
+)
+_LAYERS: Final = (
+    "it was removed; use PyTorch's parallelize_module or pipelining in a loop of your own with Run"
+    " (docs/library.md)"
+)
+REMOVED: Final = dict.fromkeys(("parallel.tensor", "parallel.pipeline"), _LAYERS) | dict.fromkeys(
+    (
+        "model.name=resnet",
+        "model.depth",
+        "data.name=pictures",
+        "data.held_out_path",
+        "data.side",
+        "data.workers",
+    ),
+    _PICTURES,
+)
+"""Settings and values that there were, with their successor."""
 
 
 class RefusalError(ValueError):
@@ -42,15 +64,35 @@ def extra(name: str) -> Iterator[None]:
         raise ConfigError([problem]) from None
 
 
+def is_older(found: str, than: tuple[int, int]) -> bool:
+    """Whether a version is older than a release; a pre-release such as 2.9.0a0+git counts as its release."""
+    return tuple(int(part) for part in found.split(".")[:2]) < than
+
+
+def require(package: str, found: str, oldest: tuple[int, int], *, use: str = "") -> None:
+    """Refuse a release of a package that is older than the oldest that was tested.
+
+    Raises:
+        ConfigError: with both numbers.
+    """
+    if is_older(found, oldest):
+        allowed = ".".join(map(str, oldest))
+        fix = f"install {package}>={allowed}, or take an image with it"
+        raise ConfigError([f"{package}: got {found}{use}; allowed: {allowed} or newer; {fix}"])
+
+
 class ConfigSection(BaseModel):
     """A part of the configuration: frozen, and without settings that do not exist."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-def problems_of(error: ValidationError) -> list[str]:
-    """Problems of a validation error, each with its path, what was found and what is allowed."""
-    return [line for detail in error.errors() for line in _lines(detail)]
+def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
+    """Check plain values. Raises ConfigError: with every problem at once."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError([line for detail in error.errors() for line in _lines(detail)]) from None
 
 
 def _lines(detail: Mapping[str, Any]) -> list[str]:
@@ -58,8 +100,9 @@ def _lines(detail: Mapping[str, Any]) -> list[str]:
     if detail["type"] == "missing":
         return [f"{where}: missing; add it to the file or with --set {where}=…"]
     if detail["type"] == "extra_forbidden":
-        return [f"{where}: got {detail['input']!r}, but there is no such setting"]
-    reason = str(detail["msg"]).removeprefix("Value error, ")
+        there = REMOVED.get(where, "there is no such setting")
+        return [f"{where}: got {detail['input']!r}, but {there}"]
+    reason = REMOVED.get(f"{where}={detail['input']}") or str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] == "value_error" and isinstance(detail["input"], dict):  # the message has the value
         return reason.splitlines()
     return [f"{where}: got {detail['input']!r}: {reason}"]

@@ -1,11 +1,12 @@
-"""What other programs know of a run, without PyTorch: its metrics file, its exit codes, and the part of a
-pod's grace period that it uses.
+"""What other programs know of a run, without PyTorch: its metrics file, its exit codes, the part of a pod's
+grace period that it uses, and the variable that says what it was started from.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +23,13 @@ EXIT_UNUSABLE: Final = 78
 """There are checkpoints, and none can be used: a restart would find the same."""
 EXIT_NOT_DURABLE: Final = 79
 """No checkpoint became durable for as long as the configuration allows: the storage needs a person."""
+EXIT_NO_FABRIC: Final = 192
+"""Ranks leave the fabric of their pool, or use a part of it; as of the hook that looks before they start."""
 FILE: Final = "metrics.jsonl"
 """Name of the metrics in a run's folder, a line of JSON for each event."""
+ORIGIN: Final = "TRAINYARD_ORIGIN"
+"""Variable with what a run was started from (code, image, command, data, commit), as JSON, which
+`trainyard run` sets."""
 _EXIT_SECONDS: Final = 5.0
 """Seconds of a pod's grace period that are reserved for the signal to arrive and the processes to end."""
 _EXIT_SHARE: Final = 0.25
@@ -60,3 +66,12 @@ def surviving_steps(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         if line["event"] == "step":
             latest[line["step"]] = line
     return [latest[step] for step in sorted(latest)]
+
+
+def origin_of(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return the origin; empty if the variable is not set or cannot be read."""
+    try:
+        found = json.loads(environment.get(ORIGIN, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -4,6 +4,8 @@ wrong setting, or the failure of another rank, ends the process with an exit cod
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import socket
 import sys
@@ -17,11 +19,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
-from pydantic import ValidationError
 from torch.distributed.device_mesh import DeviceMesh
 
 from trainyard_train.attempt import Attempt
@@ -32,13 +33,12 @@ from trainyard_train.checkpointing.objects import (
     Stateful,
     Tracked,
     TrackedModule,
-    TrackedOnRank0,
     TrackedOptimizer,
 )
 from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.tracked import TrackedObjects
 from trainyard_train.checkpointing.values import no_tensor, paths, unpack
-from trainyard_train.config_base import ConfigError, RefusalError, problems_of
+from trainyard_train.config_base import ConfigError, RefusalError, is_older, require, validated
 from trainyard_train.contract import EXIT_PEER_FAILED, EXIT_PREEMPTED
 from trainyard_train.data.batches import Batches
 from trainyard_train.elasticity.agent import exit_without_teardown, log_refusal
@@ -50,8 +50,12 @@ from trainyard_train.launchers import process_group
 from trainyard_train.observability.metrics import MetricsLog
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism import accelerators
+from trainyard_train.parallelism.buckets import order_buckets
 from trainyard_train.parallelism.mesh import Mesh, is_peer_failure
 from trainyard_train.tensors import Late
+
+if TYPE_CHECKING:
+    from typing import Self  # from Python 3.11
 
 Batch = TypeVar("Batch")
 Value = TypeVar("Value")
@@ -59,6 +63,10 @@ TIMEOUTS: Final = TimeoutConfig(silence=30, collective=600, stall=300)
 """Timeouts longer than those of `trainyard_train.train`: the work of a loop between two steps is unknown."""
 _OWN: Final = "run"
 """Name under which the position is saved."""
+_IMPORTED_AGAIN: Final = (
+    "Run: got a second one, in a worker that imports the program; allowed: in the main process; move the"
+    ' program into a function, and call it under `if __name__ == "__main__":`'
+)
 _runs = count()
 
 
@@ -150,22 +158,31 @@ class Run(Attempt):
         """Join the ranks, and begin to listen to preemption notices; nothing is loaded.
 
         Raises:
-            ConfigError: a setting, or the launcher's variables are wrong, or the group lacks ranks.
+            ConfigError: a setting, a version, or a launcher's variable is wrong, or the group lacks ranks.
             AbsentRankError: not all ranks joined in time.
         """
         _end_refusals_with_their_code()
+        require("torch", torch.__version__, (2, 6))
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise ConfigError([_IMPORTED_AGAIN])
         if Run._open is not None:
-            raise ConfigError([_second(Run._open, run_dir)])
-        checkpoint = _config_of(
-            every_steps=every_steps,
-            keep_last=keep_last,
-            keep_every=keep_every,
-            keep_best=keep_best,
-            store=store,
-            memory_gib=memory_gib,
-            skip_unreadable=skip_unreadable,
-            from_scratch=from_scratch,
-        )
+            problem = (
+                f"run_dir: got {run_dir}, but this process has a run in {Run._open.run_dir} already; allowed:"
+                " one, by a callback or by Run; track all objects with it, or close() it before"
+            )
+            raise ConfigError([problem])
+        settings = {
+            "every_steps": every_steps,
+            "keep_last": keep_last,
+            "keep_every": keep_every,
+            "keep_best": keep_best,
+            "store": store,
+            "memory_gib": memory_gib,
+            "skip_unreadable": skip_unreadable,
+            "from_scratch": from_scratch,
+        }
+        given = {name: value for name, value in settings.items() if value is not None}
+        checkpoint = validated(CheckpointConfig, given)
         mesh = ranks if isinstance(ranks, Mesh) else _mesh_of(ranks, timeouts)
         run_dir, notice = Path(run_dir), listen(timeouts.until_exit(notices), notices)
         log = MetricsLog(run_dir) if mesh.is_rank0 else None
@@ -212,15 +229,6 @@ class Run(Attempt):
             late.write({"": self._resumed_with.pop(name)})
         self._late[name] = late
 
-    def track_on_rank0(self, **objects: Stateful) -> None:
-        """Save rank 0's state of these objects by name, and load it on all ranks; the ranks' states may
-        differ.
-
-        Raises:
-            ConfigError: see `track`.
-        """
-        self.track(**{name: TrackedOnRank0(value) for name, value in objects.items()})
-
     def batches(self, loader: Iterable[Batch], *, per_step: int | None = 1, ahead: int = 0) -> Batches[Batch]:
         """Wrap a loader, to iterate instead of it; the wrapper continues after the finished steps.
 
@@ -233,7 +241,9 @@ class Run(Attempt):
             ConfigError: the run was loaded already.
         """
         name = "batches" if not self._batches else f"batches-{len(self._batches) + 1}"
-        found = Batches(name, loader, self.mesh, per_step, ahead, self._current_epoch)
+        found = Batches(
+            name, loader, self.mesh, per_step, ahead, lambda: self.epoch if self._in_epochs else None
+        )
         self.track(**{name: found})
         self._batches.append(found)
         return found
@@ -284,6 +294,8 @@ class Run(Attempt):
         """
         if not self._loaded:
             raise ConfigError(["step(): the run was not loaded; use `with run:`, or call run.load() first"])
+        if self._held is None:
+            _require_exact_pipeline_stages()
         self.steps += 1
         before, self._carried = self._carried, carried
         if carried.keys() - before.keys():
@@ -355,6 +367,7 @@ class Run(Attempt):
             ConfigError: these ranks cannot continue with it, or have different settings.
             FormatError: another version wrote it.
         """
+        _require_exact_pipeline_stages()  # before the first schedule, which hangs on CPUs with PyTorch 2.6
         for batches in self._batches:
             batches.begin_run()
         self._find(whole=False)
@@ -369,6 +382,8 @@ class Run(Attempt):
             self.restore_generators()
             if self.own is not None and self._private is not None and "own" in self._private:
                 self.own.load_state_dict(self._private["own"])
+            if self.mesh.world_size > 2:
+                order_buckets(list(self.state.parameter_names()))
             self._begin(checkpoint, damages)
         self._resumed_at = self.steps if checkpoint else None
         self.notice.begin_steps()
@@ -540,9 +555,6 @@ class Run(Attempt):
     def _position(self) -> dict[str, Any]:
         return {"samples": 0, "schedule": {}}  # `_Position` has more, among what is tracked
 
-    def _current_epoch(self) -> int | None:
-        return self.epoch if self._in_epochs else None
-
     def _exit_if_peer_failed(self, error: BaseException) -> None:
         """End at once where another rank has failed: to take the group down in order would wait for it."""
         if is_peer_failure(error):
@@ -578,18 +590,13 @@ def _mean_of(loss: torch.Tensor | float | None) -> Late | float | None:
     return Late((whole.full_tensor() if hasattr(whole, "full_tensor") else whole).double().mean())
 
 
-def _second(first: Run, run_dir: str | Path) -> str:
-    return (
-        f"run_dir: got {run_dir}, but this process has a run in {first.run_dir} already; allowed: one, by a"
-        " callback or by Run; track all objects with it, or close() it before"
-    )
-
-
-def _config_of(**settings: Any) -> CheckpointConfig:  # noqa: ANN401
-    try:
-        return CheckpointConfig(**{name: value for name, value in settings.items() if value is not None})
-    except ValidationError as error:
-        raise ConfigError(problems_of(error)) from None
+def _require_exact_pipeline_stages() -> None:
+    """Refuse stages of a PyTorch whose first step of each start draws random numbers to find their shapes."""
+    stages = sys.modules.get("torch.distributed.pipelining.stage")
+    if stages is None or not is_older(torch.__version__, (2, 12)):
+        return
+    if any(issubclass(type(each), stages._PipelineStageBase) for each in gc.get_objects()):
+        require("torch", torch.__version__, (2, 12), use=" with pipeline stages")
 
 
 def _end_refusals_with_their_code() -> None:

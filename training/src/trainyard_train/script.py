@@ -25,7 +25,8 @@ from trainyard_train.checkpointing.config import FROM_SCRATCH
 from trainyard_train.config_base import ConfigError
 from trainyard_train.contract import EXIT_FAILED, EXIT_PEER_FAILED, EXIT_WRONG_CONFIG
 from trainyard_train.elasticity import startup
-from trainyard_train.elasticity.agent import Agent, exit_without_teardown, node_of
+from trainyard_train.elasticity.agent import Agent, exit_without_teardown, node_of, require_linux
+from trainyard_train.elasticity.rank_status import RankStatus
 
 _PERMANENT = (SyntaxError, ImportError, NameError)
 """Errors of the code alone, which a restart would repeat."""
@@ -66,10 +67,12 @@ def _run(options: argparse.Namespace) -> int:
         problems.append(f"--restarts: got {options.restarts}; allowed: 0 or more")
     if problems:
         raise ConfigError(problems)
-    if options.from_scratch:
-        os.environ["TRAINYARD_FROM_SCRATCH"] = "1"
     if options.nproc_per_node:
         os.environ["PET_NPROC_PER_NODE"] = options.nproc_per_node
+    node = node_of(os.environ)
+    require_linux(node, *(["-m"] if options.module else []), options.program, *options.arguments)
+    if options.from_scratch:
+        os.environ["TRAINYARD_FROM_SCRATCH"] = "1"
     if os.environ.get("PET_NPROC_PER_NODE", "1") != "1":
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does; PyTorch reads it at its import
     startup.ask_for_huge_pages()
@@ -77,15 +80,11 @@ def _run(options: argparse.Namespace) -> int:
 
     work = partial(_as_rank, options.program, options.arguments, options.module)
     prepare = partial(_import, [name for name in options.preload.split(",") if name])
-    return Agent(node_of(os.environ), work, options.restarts, TIMEOUTS, prepare).run(started)
+    return Agent(node, work, options.restarts, TIMEOUTS, prepare).run(started)
 
 
 def _import(names: Sequence[str]) -> None:
-    """Import what takes long.
-
-    Raises:
-        ConfigError: there is no such module.
-    """
+    """Import what takes long."""
     startup.defer_compiler()
     for name in names:
         try:
@@ -111,9 +110,13 @@ def _as_rank(
         code = _code_of(end)
     except BaseException as error:
         traceback.print_exc()
-        if _is_peer_failure(error):
-            exit_without_teardown(EXIT_PEER_FAILED)
+        if "torch.distributed" in sys.modules:
+            from trainyard_train.parallelism.mesh import is_peer_failure
+
+            if is_peer_failure(error):
+                exit_without_teardown(EXIT_PEER_FAILED)
         code = EXIT_WRONG_CONFIG if isinstance(error, _PERMANENT) else EXIT_FAILED
+        RankStatus.from_environment().note_exception(error)
     else:
         code = 0
     # Run the libraries' exit handlers, which a forked process skips.
@@ -143,15 +146,6 @@ def _be_a_rank(environment: MutableMapping[str, str]) -> None:
     )
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
-
-
-def _is_peer_failure(error: BaseException) -> bool:
-    """Whether a collective failed because another rank has failed."""
-    if "torch.distributed" not in sys.modules:
-        return False
-    from trainyard_train.parallelism.mesh import is_peer_failure
-
-    return is_peer_failure(error)
 
 
 def _code_of(end: SystemExit) -> int:

@@ -51,6 +51,17 @@ def part_of(whole: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return whole[tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))]
 
 
+def replica_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Index of this rank among those of its mesh that have the same part of a DTensor, and their number."""
+    index, count = 0, 1
+    devices = tensor.device_mesh  # type: ignore[attr-defined]
+    for dimension, placement in enumerate(tensor.placements):  # type: ignore[attr-defined]
+        if placement.is_replicate():
+            index = index * devices.size(dimension) + devices.get_local_rank(dimension)
+            count *= devices.size(dimension)
+    return index, count
+
+
 def _box_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Offset and shape of this rank's part of a DTensor."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset

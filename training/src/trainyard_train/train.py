@@ -18,7 +18,7 @@ import math  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
-from collections.abc import Mapping, Sequence  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
 from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import NoReturn  # noqa: E402
@@ -32,8 +32,10 @@ from trainyard_train.contract import (  # noqa: E402
     EXIT_PEER_FAILED,
     EXIT_PREEMPTED,
 )
-from trainyard_train.elasticity.agent import Agent, exit_without_teardown, log_refusal, node_of  # noqa: E402
+from trainyard_train.elasticity.agent import Agent, exit_without_teardown, log_refusal, node_of, require_linux  # noqa: E402
 from trainyard_train.elasticity.preemption import listen  # noqa: E402
+from trainyard_train.elasticity.rank_status import RankStatus  # noqa: E402
+from trainyard_train.observability.rank_log import log_line  # noqa: E402
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -55,29 +57,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         config = load_config(options.config, options.set)
         exit_seconds = config.timeouts.until_exit(config.notices)
-        if not _stands_for_a_node(os.environ):
+        given = os.environ.keys()
+        if given & {"RANK", "OMPI_COMM_WORLD_RANK"} or not given & {"PET_NNODES", "PET_NPROC_PER_NODE"}:
             exit_without_teardown(_train(config, _STARTED, config.timeouts.rendezvous))
-        if _may_change_its_size(os.environ):
+        # This process is to start all ranks of a node. Torchrun settles a number of nodes that may change.
+        if ":" in os.environ.get("PET_NNODES", "") or "PET_RDZV_BACKEND" in given:
             # torchrun kills its workers 30 s after SIGTERM, by default.
             os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(math.ceil(exit_seconds)))
             module = ["-m", "trainyard_train.train", *(sys.argv[1:] if arguments is None else arguments)]
             os.execv(sys.executable, [sys.executable, "-m", "torch.distributed.run", *module])  # noqa: S606
+        require_linux(node := node_of(os.environ), "-m", "trainyard_train.train", "--config", "FILE")
         prepare = partial(_import_for, config)
-        agent = Agent(node_of(os.environ), partial(_train, config), config.restarts, config.timeouts, prepare)
+        agent = Agent(node, partial(_train, config), config.restarts, config.timeouts, prepare)
         exit_without_teardown(agent.run(_STARTED))
     except ConfigError as error:
         exit_without_teardown(log_refusal(error))
-
-
-def _stands_for_a_node(environment: Mapping[str, str]) -> bool:
-    """Whether this process is to start all ranks of a node, rather than being one of them."""
-    is_rank = "RANK" in environment or "OMPI_COMM_WORLD_RANK" in environment
-    return not is_rank and ("PET_NNODES" in environment or "PET_NPROC_PER_NODE" in environment)
-
-
-def _may_change_its_size(environment: Mapping[str, str]) -> bool:
-    """Whether the number of nodes may change, which torchrun's agents settle by a rendezvous."""
-    return ":" in environment.get("PET_NNODES", "") or "PET_RDZV_BACKEND" in environment
 
 
 def _import_for(config: TrainConfig) -> None:
@@ -88,12 +82,10 @@ def _import_for(config: TrainConfig) -> None:
     import torch
 
     startup.defer_compiler()
-    import trainyard_train.trainer
+    import trainyard_train.trainer  # noqa: F401
 
     if config.strategy == "fsdp":
         import torch.distributed.fsdp
-    if config.data.name == "pictures":
-        import trainyard_train.data.pictures  # noqa: F401
     torch.set_num_threads(config.threads)
 
 
@@ -111,7 +103,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
     from trainyard_train.elasticity.heartbeats import STACKS
     from trainyard_train.elasticity.rendezvous import AbsentRankError
     from trainyard_train.launchers import process_group
-    from trainyard_train.parallelism import mesh
+    from trainyard_train.parallelism import mesh, nccl_log
     from trainyard_train.parallelism.fabric import refused_network
     from trainyard_train.trainer import Trainer
 
@@ -120,6 +112,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
         process_group.adopt_launcher_settings(os.environ, config.backend)
         with startup.deterministic(config.deterministic):
             startup.record_collectives(config.run_dir / STACKS)
+            nccl_log.record(os.environ)  # which the trainer reads after the first all-reduces
             here = process_group.join(
                 config.timeouts, backend=config.backend, rendezvous_seconds=rendezvous_seconds
             )
@@ -136,26 +129,20 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
         if here and (wrong := refused_network(error)):
             here.refuse()
             return log_refusal(wrong)
-        peer_failed = mesh.is_peer_failure(error)
-        reason = _explain(error, peer_failed)
+        peer_failed, reason = mesh.is_peer_failure(error), f"{type(error).__name__}: {error}"
+        if peer_failed:
+            reason = "another rank has failed: " + str(error).partition("\n")[0]
+        elif not isinstance(error, OSError | ValueError | ArithmeticError):  # whose message says enough
+            traceback.print_exc()
+            RankStatus.from_environment().note_exception(error)  # which a restart in place may heal
         if trainer:
             trainer.record_failure(reason)
             if trainer.saved_step is not None:
                 reason += f"; the next start resumes from step {trainer.saved_step}"
-        sys.stderr.write(f"training: {reason}\n")
+        log_line(reason)
         absent = isinstance(error, AbsentRankError)
         return EXIT_PEER_FAILED if peer_failed else EXIT_ABSENT_RANK if absent else EXIT_FAILED
     return 0 if finished else EXIT_PREEMPTED
-
-
-def _explain(error: Exception, has_failed_rank: bool) -> str:
-    """Explain a known error in one line, any other by its traceback."""
-    text = str(error).partition("\n")[0] if has_failed_rank else str(error)
-    if has_failed_rank:
-        return f"another rank has failed: {text}"
-    if not isinstance(error, OSError | ValueError | ArithmeticError):
-        traceback.print_exc()
-    return f"{type(error).__name__}: {text}"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,19 +21,20 @@ from trainyard_train.checkpointing.checkpoint import Manifest
 from trainyard_train.checkpointing.finding import DATASET, UnusableError
 from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.state import State
-from trainyard_train.computation import Computation, PipelinedComputation
+from trainyard_train.computation import Computation
 from trainyard_train.config import TrainConfig
 from trainyard_train.data.datasets import load_dataset
 from trainyard_train.data.loader import GlobalOrder, Loader
 from trainyard_train.data.samples import Dataset
 from trainyard_train.elasticity.preemption import PreemptionNotice
-from trainyard_train.models.build import build_model, layers_of, tensor_plan
-from trainyard_train.observability.config import ExportConfig
+from trainyard_train.models.build import build_model, layers_of
 from trainyard_train.observability.device import Tracer, flops_of, memory, peak_of
 from trainyard_train.observability.metrics import Listener, MetricsLog
+from trainyard_train.observability.rank_log import log_line
+from trainyard_train.observability.trackers import Guarded, bar, open_sinks
 from trainyard_train.optim.optimizer import build_optimizer, set_rate
 from trainyard_train.optim.schedule import Schedule, scaling_warnings, schedule_for
-from trainyard_train.parallelism.fabric import measure
+from trainyard_train.parallelism import fabric
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.parallelism.parallelize import parallelize, unwrap
 from trainyard_train.tensors import Late
@@ -48,18 +48,6 @@ memory."""
 
 class DivergedError(ArithmeticError):
     """The loss is no longer a number."""
-
-
-@dataclass(frozen=True)
-class StepMetrics:
-    """Metrics of one step, aggregated over all ranks."""
-
-    loss: float
-    """Mean loss over the targets, in nats."""
-    accuracy: float
-    """Share of the targets that were predicted correctly, 0 to 1."""
-    gradient_norm: float
-    """Norm of the gradient of all parameters together, before it was clipped."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +84,14 @@ class Trainer(Attempt):
                 where the device works on while the host does something else.
         """
         config.parallel.check(mesh.world_size)
-        mesh = mesh.shaped(config.parallel.tensor, config.parallel.pipeline)
         log = _open_log(config, listeners) if mesh.is_rank0 else None
         super().__init__(config.run_dir, mesh, notice, config.checkpoint, config.timeouts, log)
         self.config = config
         self.samples = 0
         self.skipped = 0
         """Steps that were skipped because float16 overflowed; the schedule does not count them."""
-        self.metrics: StepMetrics | None = None
-        """Metrics of the last step that was read."""
+        self.loss: float | None = None
+        """Mean over the targets, in nats, of the last step that was read."""
         self._reads_late = mesh.device.type != "cpu" if reads_late is None else reads_late
         self._unread: _Unread | None = None
         self.tracer = Tracer(config.run_dir, self._record) if mesh.is_rank0 else None
@@ -131,7 +118,7 @@ class Trainer(Attempt):
         self.identity = {**config.identity, DATASET: self.data.identity}
         order = GlobalOrder(len(self.data.train), config.seed)
         size = config.data.batch_size_per_rank
-        self.loader = Loader(self.data.train, order, size, mesh.data_rank, mesh.data_size)
+        self.loader = Loader(self.data.train, order, size, mesh.rank, mesh.world_size)
 
     def _build(self, config: TrainConfig, mesh: Mesh) -> None:
         """Build model, optimizer and state; weights that a checkpoint replaces are not initialized."""
@@ -141,15 +128,13 @@ class Trainer(Attempt):
         self._peak_rate = self._find_peak_rate(model, sample)
         torch.manual_seed(config.seed)
         layers = layers_of(config.model, self.data.num_classes)
-        plan, blank = tensor_plan(config.model), self._found[0] is not None
-        self.model = parallelize(model, layers, plan, config, mesh=mesh, blank=blank)
+        self.model = parallelize(model, layers, config, mesh=mesh, blank=self._found[0] is not None)
         self.loss_scale = LossScale(mesh.device) if config.precision == "float16" else None
-        compute = PipelinedComputation if mesh.pipeline > 1 else Computation
-        self.computation = compute(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
+        self.computation = Computation(self.model, mesh, config.accumulate, config.precision, self.loss_scale)
         self.optimizer = build_optimizer(config.optim, unwrap(self.model).parameters())
         self.update = Update(self.optimizer, mesh, config.optim.clip_norm, self.loss_scale)
         self.state: State = State(unwrap(self.model), self.optimizer, mesh, self.memory)
-        torch.manual_seed(_rank_seed(config.seed, mesh))
+        torch.manual_seed((config.seed << 32) + mesh.rank + 1)  # ranks drop different activations
         self.schedule: Schedule
 
     def _find_peak_rate(self, model: nn.Module, sample: torch.Tensor) -> float | None:
@@ -162,7 +147,7 @@ class Trainer(Attempt):
     @property
     def batch_size(self) -> int:
         """Samples in one step of all ranks."""
-        return self.config.data.batch_size_per_rank * self.mesh.data_size
+        return self.config.data.batch_size_per_rank * self.mesh.world_size
 
     def run(self, started: float) -> bool:
         """Train to the end, or until preempted; returns whether the end was reached.
@@ -195,7 +180,7 @@ class Trainer(Attempt):
     def close(self) -> None:
         """Close threads, files and ports, for a process that continues."""
         super().close()
-        for part in ("tracer", "loader", "data"):
+        for part in ("tracer", "loader"):
             if held := getattr(self, part, None):
                 held.close()
 
@@ -236,8 +221,8 @@ class Trainer(Attempt):
                 startup_seconds=round(time.time() - started, 3),
                 warnings=warnings,
             )
-            if self.mesh.is_rank0:
-                sys.stderr.write("".join(f"training: {warning}\n" for warning in warnings))
+            for warning in warnings if self.mesh.is_rank0 else ():
+                log_line(warning)
             self._look_at_fabric(nodes)
 
     def _go_on(self, manifest: Manifest | None) -> None:
@@ -254,11 +239,17 @@ class Trainer(Attempt):
         self.schedule = schedule_for(self.config.optim, self.batch_size, updates, previous)
 
     def _look_at_fabric(self, nodes: Sequence[str]) -> None:
-        """Report what carries the collectives, and how fast that is."""
+        """Report what carries the collectives, and how fast that is.
+
+        Raises:
+            NoFabricError: ranks leave the fabric of their pool, or use a part of it.
+        """
         choice = self.mesh.choice
         if choice is None or self.mesh.world_size == 1:
             return
-        found = measure(self.mesh.device, choice.backend, nodes)
+        found = fabric.measure(self.mesh.device, choice.backend, nodes)
+        own = fabric.own_report(found, self.mesh.node, is_rank0=self.mesh.is_rank0)
+        whole = fabric.merged(self.mesh.gather("fabric", own))
         self._record(
             "fabric",
             backend=choice.backend,
@@ -266,9 +257,18 @@ class Trainer(Attempt):
             gigabytes_per_second=round(found.gigabytes_per_second, 3),
             rate=found.rate,
             verdict=found.verdict,
+            **whole,
         )
         if self.mesh.is_rank0:
-            sys.stderr.write(f"training: {choice.backend} ({choice.why}); {found.verdict}\n")
+            for line in (
+                f"{choice.backend} ({choice.why}); {found.verdict}",
+                *whole["network"][:1],
+                *whole["warns"],
+            ):
+                log_line(line)
+        if whole["ends"]:
+            how = "set NCCL_NET=Socket to use TCP on purpose, or TRAINYARD_FABRIC=none if this is wrong"
+            raise fabric.NoFabricError("\n".join([*whole["ends"], f"the job leaves its fabric; {how}"]))
 
     def take_step(self) -> None:
         """Take one optimizer step on all ranks; `run` does this and what follows.
@@ -318,15 +318,13 @@ class Trainer(Attempt):
             raise self._diverged(f"norm of the gradient of step {unread.step}", totals.squared_norm)
         self.skipped += overflow
         self._noticed, self._due = self._noticed or totals.notices > 0, totals.due > 0
-        loss, accuracy = totals.loss / totals.targets, totals.hits / totals.targets
-        norm = math.sqrt(totals.squared_norm)
-        self.metrics = StepMetrics(loss, accuracy, norm)
+        self.loss, norm = totals.loss / totals.targets, math.sqrt(totals.squared_norm)
         rate = self.batch_size / unread.seconds
         self._record(
             "step",
             step=unread.step,
-            loss=round(loss, 6),
-            accuracy=round(accuracy, 4),
+            loss=round(self.loss, 6),
+            accuracy=round(totals.hits / totals.targets, 4),
             lr=unread.rate,
             samples=unread.samples,
             samples_per_second=round(rate, 1),
@@ -336,15 +334,10 @@ class Trainer(Attempt):
         )
 
     def _diverged(self, what: str, value: float) -> DivergedError:
-        advice = f"lower optim.lr ({self.config.optim.lr}){self._or_warm_up()}"
-        return DivergedError(f"the {what} is {value}: {advice}")
-
-    def _or_warm_up(self) -> str:
-        """Advice on more warmup, if it could help; empty if not. A run that resumes keeps its schedule."""
-        optim = self.config.optim
-        if optim.scaling != "none" and self.schedule.start >= self.schedule.target:
-            return ""
-        return f", or start a new run with more optim.warmup_steps ({optim.warmup_steps})"
+        optim, or_warm_up = self.config.optim, ""
+        if optim.scaling == "none" or self.schedule.start < self.schedule.target:  # else it changes nothing
+            or_warm_up = f", or start a new run with more optim.warmup_steps ({optim.warmup_steps})"
+        return DivergedError(f"the {what} is {value}: lower optim.lr ({optim.lr}){or_warm_up}")
 
     def _evaluate(self) -> bool:
         """Evaluate the held-out data, each rank its part; returns whether a preemption notice ended it.
@@ -353,8 +346,8 @@ class Trainer(Attempt):
         """
         count = min(len(self.data.held_out), self.config.evaluate_samples)
         at_once = min(EVALUATED_AT_ONCE, self.config.data.batch_size_per_rank // self.config.accumulate)
-        parts = -(-count // (self.mesh.data_size * at_once))
-        mine = torch.arange(self.mesh.data_rank, count, self.mesh.data_size)
+        parts = -(-count // (self.mesh.world_size * at_once))
+        mine = torch.arange(self.mesh.rank, count, self.mesh.world_size)
         taken = mine if len(mine) else torch.tensor([0])  # collectives of the model need every rank
         metrics = torch.zeros(3, dtype=torch.float64, device=self.mesh.device)
         for part in taken.tensor_split(parts):
@@ -403,7 +396,9 @@ class Trainer(Attempt):
             "sha256": digest,
             "world_size": self.mesh.world_size,
         }
-        _write_whole(self.config.run_dir / FINAL, json.dumps(final, indent=1) + "\n")
+        staged = (self.config.run_dir / FINAL).with_suffix(".tmp")
+        staged.write_text(json.dumps(final, indent=1) + "\n")
+        staged.replace(self.config.run_dir / FINAL)
         self._record("finished", samples=self.samples, sha256=digest)
 
     def record_failure(self, reason: str) -> None:
@@ -413,23 +408,5 @@ class Trainer(Attempt):
 
 def _open_log(config: TrainConfig, listeners: Sequence[Listener]) -> MetricsLog:
     if sys.stderr.isatty():
-        from trainyard_train.observability.progress import bar
-        from trainyard_train.observability.trackers import Guarded
-
         listeners = [*listeners, Guarded("the bar", bar(sys.stderr))]
-    if config.export == ExportConfig():
-        return MetricsLog(config.run_dir, listeners)
-    from trainyard_train.observability.trackers import open_sinks
-
     return MetricsLog(config.run_dir, [*listeners, *open_sinks(config.export, config.run_dir)])
-
-
-def _rank_seed(seed: int, mesh: Mesh) -> int:
-    """Seed by data part and stage: ranks that share a layer drop the same activations."""
-    return (seed << 32) + mesh.stage * mesh.data_size + mesh.data_rank + 1
-
-
-def _write_whole(path: Path, text: str) -> None:
-    staged = path.with_suffix(".tmp")
-    staged.write_text(text)
-    staged.replace(path)

@@ -1,13 +1,9 @@
 """Hyperparameter search with Optuna, whose workers share one study: `python -m trainyard_train.tune
 SEARCH.yaml`.
 
-Each worker runs trials of the training package, one after the other; workers on several hosts share the study
-through a file. A trial with poor results at a step is ended early (successive halving, as in ASHA). A
-preempted worker saves its trial, and the next free one continues it.
-
-With `--one NAME` the command ends after one trial, and a second start with that name makes no second trial.
-So `trainyard job search` makes each trial a separate job, which waits in the cluster's queue and may be
-restarted at any moment.
+Workers on several hosts share the study through a file (docs/training.md, "Search for hyperparameters"). With
+`--one NAME` the command ends after one trial, and a second start with that name makes no second trial: so
+`trainyard job search` makes each trial a separate job, which may be restarted at any moment.
 """
 
 from __future__ import annotations
@@ -23,12 +19,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from trainyard_train.config import TrainConfig, load_config, parse_yaml
-from trainyard_train.config_base import ConfigError, extra
-from trainyard_train.contract import EXIT_FAILED, EXIT_PREEMPTED, EXIT_WRONG_CONFIG
-from trainyard_train.elasticity.preemption import PreemptionNotice
+from trainyard_train.config_base import ConfigError, ConfigSection, RefusalError, extra
+from trainyard_train.contract import EXIT_FAILED, EXIT_PREEMPTED, FILE, read_metrics
+from trainyard_train.elasticity import startup
+from trainyard_train.elasticity.agent import log_refusal
+from trainyard_train.elasticity.preemption import PreemptionNotice, listen
+from trainyard_train.observability.rank_log import log_line
 
 if TYPE_CHECKING:
     import optuna
@@ -40,14 +39,15 @@ FAILURES = 3
 """Number of trials that must fail in a row until a worker ends: the settings are not the cause."""
 
 
-class SearchError(RuntimeError):
+class SearchError(RefusalError):
     """No trial comes to its end."""
 
+    exit_code = EXIT_FAILED
 
-class Range(BaseModel):
+
+class Range(ConfigSection):
     """The values that a setting may take: from `low` to `high`, or one of `choices`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     low: float | None = None
     high: float | None = None
     log: bool = False
@@ -81,10 +81,9 @@ class Range(BaseModel):
         return self.choices[0] if self.choices else int(self.low or 0) if self.integer else self.low
 
 
-class Search(BaseModel):
+class Search(ConfigSection):
     """A search: the configuration that all trials share, and the ranges of the other settings."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     config: Path
     """Configuration of the runs; each run gets a separate folder below its run_dir."""
     search: dict[str, Range] = Field(min_length=1)
@@ -137,8 +136,6 @@ def run_trial(
     """
     import optuna
 
-    from trainyard_train.contract import FILE, read_metrics
-    from trainyard_train.elasticity import startup
     from trainyard_train.launchers import process_group
     from trainyard_train.trainer import DivergedError, Trainer
 
@@ -260,9 +257,7 @@ def _note_failure(study: optuna.Study, trial: optuna.Trial, error: Exception) ->
     reason = _reason(error)
     if not isinstance(error, OSError | ValueError | ArithmeticError):
         traceback.print_exception(error)
-    sys.stderr.write(
-        f"training: trial {trial.number} failed: {reason}; settings: {json.dumps(trial.params)}\n"
-    )
+    log_line(f"trial {trial.number} failed: {reason}; settings: {json.dumps(trial.params)}")
     trial.set_user_attr(_ERROR, reason)
     study.tell(trial, state=TrialState.FAIL)
 
@@ -295,25 +290,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         search, config = load_search(options.search, options.set)
-        notice = PreemptionNotice(config.timeouts.until_exit())
-    except ConfigError as error:
-        sys.stderr.write("".join(f"training: {problem}\n" for problem in error.problems))
-        return 2
-    notice.watch()
-    from trainyard_train.elasticity import startup
-
-    startup.defer_compiler()
-    try:
+        notice = listen(config.timeouts.until_exit())
+        startup.defer_compiler()
         study = search_for(search, config, options.set, notice, one=options.one)
-    except (SearchError, ConfigError) as error:
-        sys.stderr.write(f"training: {error}\n")
-        return EXIT_FAILED if isinstance(error, SearchError) else EXIT_WRONG_CONFIG
+    except RefusalError as error:
+        return log_refusal(error)
     if study is None:
         return EXIT_PREEMPTED
     from optuna.trial import TrialState
 
     if not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):  # a pruned one has a value too
-        sys.stderr.write(f"training: no trial has finished yet; see {config.run_dir}/study.log\n")
+        log_line(f"no trial has finished yet; see {config.run_dir}/study.log")
         return 0
     sys.stdout.write(json.dumps(_write_best(study, config.run_dir)) + "\n")
     return 0
@@ -323,15 +310,14 @@ def _write_best(study: optuna.Study, folder: Path) -> dict[str, object]:
     """Write `best.json`, again if another worker came to a better end meanwhile; returns what is in it."""
     staged = folder / f"best.{os.getpid()}.{socket.gethostname()}.tmp"
     written: dict[str, object] = {}
-    while (best := _best(study)) != written:
+    while (best := _entry(study.best_trial)) != written:
         staged.write_text(json.dumps(best, indent=1) + "\n")
         staged.replace(folder / "best.json")
         written = best
     return written
 
 
-def _best(study: optuna.Study) -> dict[str, object]:
-    trial = study.best_trial
+def _entry(trial: optuna.trial.FrozenTrial) -> dict[str, object]:
     return {"loss": trial.value, "settings": trial.params, "trial": trial.number}
 
 

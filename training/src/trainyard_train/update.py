@@ -11,15 +11,18 @@ kernels read that. The host reads the same numbers later (`Late`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from trainyard_train.optim.gradients import divisor, squared_norm
 from trainyard_train.optim.optimizer import Fused
 from trainyard_train.parallelism.mesh import Mesh
+from trainyard_train.tensors import is_distributed, local_of, replica_of
+
+_EPSILON: Final = 1e-6
+"""Added to the norm before a division, as in `torch.nn.utils.clip_grad_norm_`."""
 
 
 class LossScale(torch.amp.GradScaler):
@@ -28,7 +31,7 @@ class LossScale(torch.amp.GradScaler):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device.type)
         self._one = torch.ones((), device=device)
-        self.value()  # creates the scale, which a stage without a loss also needs
+        self.value()  # creates the scale
 
     def value(self) -> torch.Tensor:
         """The scale: shape (), float32, on the device."""
@@ -93,7 +96,7 @@ class Update:
             shape (6,), float64, on the device, the same on all ranks.
         """
         parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-        copies = 1 if metrics.is_reduced else self.mesh.world_size // self.mesh.pipeline
+        copies = 1 if metrics.is_reduced else self.mesh.world_size
         square = squared_norm(parameters, copies)
         if self.loss_scale:
             square = square / self.loss_scale.value().double().square()
@@ -106,12 +109,37 @@ class Update:
         self.optimizer.found_inf = found_inf
         scale = self.loss_scale.value() if self.loss_scale else None
         if self.clip_norm:
-            clip = divisor(totals[5].sqrt(), self.clip_norm).float()
+            clip = ((totals[5].sqrt() + _EPSILON) / self.clip_norm).clamp(min=1).float()
             scale = clip if scale is None else scale * clip
         self.optimizer.grad_scale = scale
         self.optimizer.step()
         if self.loss_scale:
             self.loss_scale.agreed(self.optimizer, found_inf)
+
+
+def squared_norm(parameters: Iterable[torch.Tensor], ranks: int) -> torch.Tensor:
+    """This rank's term of the squared global norm of the gradient, which is the sum over so many ranks.
+
+    A piece that several ranks have counts on each of them by one over their number.
+
+    Returns:
+        shape (), float64, on the parameters' device; the host waits for nothing.
+    """
+    by_copies: dict[int, list[torch.Tensor]] = {}
+    device = torch.device("cpu")
+    for parameter in parameters:
+        device, gradient = parameter.device, parameter.grad
+        if gradient is None or not local_of(gradient).numel():
+            continue
+        copies = ranks
+        if is_distributed(gradient):
+            copies = ranks // gradient.device_mesh.size() * replica_of(gradient)[1]  # type: ignore[attr-defined]
+        by_copies.setdefault(copies, []).append(local_of(gradient))
+    parts = [
+        torch.stack(torch._foreach_norm(gradients)).double().square().sum() / copies
+        for copies, gradients in by_copies.items()
+    ]
+    return sum(parts[1:], parts[0]) if parts else torch.zeros((), dtype=torch.float64, device=device)
 
 
 def to_device(values: Sequence[float], device: torch.device) -> torch.Tensor:

@@ -9,6 +9,9 @@ from trainyard.stack.session import Session
 def deploy_role(
     stack: StackName = "",
     github: Annotated[str, typer.Option(metavar="OWNER/NAME", help="The repository on GitHub.")] = "",
+    github_ids: Annotated[
+        str, typer.Option(metavar="OWNER/REPOSITORY", help="Its IDs, which tokens of new repositories have.")
+    ] = "",
     gitlab: Annotated[str, typer.Option(metavar="GROUP/PROJECT", help="The project on GitLab.")] = "",
     branch: Annotated[str, typer.Option(help="GitLab: the branch that runs `up`.")] = "main",
     host: Annotated[str, typer.Option(help="Host of your GitLab.")] = "gitlab.com",
@@ -23,4 +26,6 @@ def deploy_role(
     """
     from trainyard.stack.deploy_role import pipeline_of, show_deploy_role
 
-    show_deploy_role(Session(stack), pipeline_of(github, gitlab, read_only=read, branch=branch, host=host))
+    session = Session(stack)
+    of = {"stack": session.stack_name, "branch": branch, "host": host, "ids": github_ids}
+    show_deploy_role(session, pipeline_of(github, gitlab, read_only=read, **of))

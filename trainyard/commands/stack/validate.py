@@ -1,11 +1,13 @@
 import json
 import sys
+from collections.abc import Iterator
 from functools import reduce
 from typing import Annotated
 
 import typer
 
 from infra.stackfile import load_job
+from infra.stackfile.self_service import approvals
 from infra.stackfile.source import FLEET_KEY, STACK_KEY, read, show
 from trainyard.commands.options import JobFile, StackName
 from trainyard.forms import SchemaForm
@@ -49,6 +51,8 @@ def validate(
     declared_backend(session.stack_file)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
     _print_overrides(session, STACK_KEY)
+    for line in (*_advice(session), *approvals(session.stack, read(session.stack_file)[1])):
+        session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     if job is not None:
         found = load_job(job, stack=session.stack)
         size = f"{found.num_nodes} × {found.accelerators_per_node} accelerators"
@@ -68,6 +72,23 @@ def _print_schema(form: SchemaForm) -> None:
 
     found = file_schema()
     sys.stdout.write(as_text(found) if form is SchemaForm.JSON else "\n".join(pages(found).values()))
+
+
+def _advice(session: Session) -> Iterator[str]:
+    """What policies ask of the file and it does not have: the organisation's tags, checkpoint times."""
+    target, file = session.stack.target, session.paths.organisation
+    asked = json.loads(file.read_text(encoding="utf-8")).get("cost-tags") if file else None
+    required = asked.get("required", ()) if isinstance(asked, dict) else ()
+    key = "labels" if hasattr(target, "labels") else "tags"
+    if hasattr(target, key) and (missing := [name for name in required if name not in getattr(target, key)]):
+        yield f"target.{key}: no {', '.join(missing)}, which the policy cost-tags of {file} requires"
+    for pool in session.stack.pools:
+        is_real = pool.accelerator is not None and pool.accelerator.model != "simulated"
+        if pool.is_spot and is_real and pool.checkpoint_seconds is None:
+            yield (
+                f"pools.{pool.name}: no checkpoint_seconds, for spot-checkpoint-time; a job measures it:"
+                " `seconds` of the events `checkpoint` in its metrics.jsonl"
+            )
 
 
 def _print_defaults(session: Session) -> None:

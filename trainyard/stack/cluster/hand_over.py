@@ -1,8 +1,7 @@
-"""Hands an operator over that the stack has installed and now calls `existing`: it leaves the engine's state,
+"""Hands over an operator that the stack has installed and now calls `existing`, or a team's namespace that it
+has made and now names: it leaves the engine's state,
 and stays in the cluster as it is.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,12 @@ def handed_over(stack: Stack, resources: Sequence[Mapping[str, Any]]) -> Iterato
     for each in OPERATOR_APIS:
         if mode_of(stack, each.key) == "existing" and (urns := _parts(each, resources)):
             yield each.key, urns
+    for index, team in enumerate(stack.teams):
+        is_there = [each for each in resources if each["type"].endswith(":Namespace")]
+        if team.namespace and (
+            urns := [each["urn"] for each in is_there if each.get("id") == team.namespace]
+        ):
+            yield f"teams[{index}].namespace", urns
 
 
 def _parts(operator: OperatorApi, resources: Sequence[Mapping[str, Any]]) -> list[str]:

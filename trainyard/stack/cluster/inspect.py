@@ -1,7 +1,5 @@
 """`trainyard stack inspect`: shows what a cluster has, and writes the part of a stack file that follows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +12,7 @@ from engine.provider.cluster_claim import claim_of
 from engine.tables import PlainTable
 from infra.clients.kubernetes import ApiServer, Object
 from infra.stackfile.target import supported_minors
-from trainyard.stack.cluster.nodes import accelerators_of
+from trainyard.stack.cluster.nodes import accelerators_of, distribution_of
 from trainyard.stack.cluster.operators import OPERATOR_APIS, definitions_asked, served_versions
 from trainyard.stack.cluster.owners import owner_of
 from trainyard.stack.cluster.seen import ClusterSeen, look
@@ -79,7 +77,9 @@ def proposed(seen: ClusterSeen, context: str) -> dict[str, Any]:
     software = {each.key.partition(".")[2]: "existing" for each in there if each.key.startswith("target.")}
     version = {"kubernetes_version": seen.minor} if seen.minor in supported_minors("onprem") else {}
     accounts = sorted({f"{each.namespace}/{each.account}" for each in seen.elsewhere})
-    target = {"kind": "onprem", "cluster": {"context": context}, **version, **software}
+    runs = distribution_of(seen)
+    runtime = {"container_runtime": runs} if runs in ("k3s", "rke2") else {}
+    target = {"kind": "onprem", "cluster": {"context": context}, **version, **software, **runtime}
     return {
         "target": target,
         "pools": list(_pools(seen)),

@@ -1,7 +1,5 @@
 """Compares a cluster's version, distribution and nodes with the stack file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import catalog
@@ -12,8 +10,13 @@ from infra.stackfile.target import supported_minors
 from trainyard.stack.cluster.operators import mode_of
 from trainyard.stack.cluster.seen import ClusterSeen
 
-_SPECIAL = ("k3s", "rke2", "k0s", "Talos")
-"""Distributions, by the mark in their version, whose nodes need a setting of the GPU Operator."""
+_UNSUPPORTED = {
+    "k0s": "its containerd merges wrongly what the operator's toolkit writes, and the node fails (k0s#6547)",
+    "Talos": "its nodes cannot compile a driver: NVIDIA comes as a system extension",
+}
+"""Distribution → why only its owner can install the GPU Operator."""
+_MARKS = ("k3s", "rke2", *_UNSUPPORTED)
+"""Distributions, by the mark in their version, whose nodes run another containerd than the system's."""
 
 
 def version_fits(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
@@ -29,9 +32,11 @@ def version_fits(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
             " resource.k8s.io/v1 (1.34)",
         )
     elif seen.minor in tested and seen.minor != said:
+        in_account = getattr(stack.target, "existing_cluster", None)
+        path = "target.existing_cluster.version" if in_account else "target.kubernetes_version"
         got = f"{said}, and the cluster runs {seen.version}"
-        fix = f'write `kubernetes_version: "{seen.minor}"`'
-        yield Problem("target.kubernetes_version", got, f"what runs: {seen.minor}", fix)
+        fix = f'write `{path.rpartition(".")[2]}: "{seen.minor}"`'
+        yield Problem(path, got, f"what runs: {seen.minor}", fix)
 
 
 def untested_version(stack: Stack, seen: ClusterSeen) -> str:
@@ -47,7 +52,7 @@ def _number(minor: str) -> tuple[int, ...]:
 
 
 def distribution_fits(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
-    """OpenShift is refused; others need settings of the GPU Operator that only its owner can make."""
+    """OpenShift is refused; others need a setting of the GPU Operator, which two have."""
     if any(version.startswith("security.openshift.io/") for version, _ in seen.kinds):
         yield Problem(
             "the cluster",
@@ -56,22 +61,22 @@ def distribution_fits(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:
             " volumes' Job, and its DNS answers at port 5353, which team namespaces may not reach",
             "use another cluster: this release does not support OpenShift",
         )
-    for node in seen.nodes if mode_of(stack, "target.gpu_operator") == "install" else ():
-        info = (node.get("status") or {}).get("nodeInfo") or {}
-        marks = f"{info.get('kubeletVersion', '')} {info.get('osImage', '')}".lower()
-        if special := next((name for name in _SPECIAL if name.lower() in marks), ""):
-            yield _special(special)
-            return
+    if mode_of(stack, "target.gpu_operator") != "install":
+        return
+    runs, said = distribution_of(seen), getattr(stack.target, "container_runtime", "containerd")
+    if why := _UNSUPPORTED.get(runs):
+        fix = f"install the GPU Operator as {runs} documents it, and write `target.gpu_operator: existing`"
+        yield Problem("target.gpu_operator", f"install, on {runs}", f"existing: {why}", fix)
+    elif seen.nodes and runs != said:
+        got, fix = f"{said}, and the nodes run {runs}", f"write `container_runtime: {runs}`"
+        yield Problem("target.container_runtime", got, f"what runs: {runs}", fix)
 
 
-def _special(distribution: str) -> Problem:
-    reason = (
-        "its nodes cannot compile a driver: NVIDIA comes as a system extension"
-        if distribution == "Talos"
-        else "its containerd is configured in another place (`toolkit.env` of the operator's chart)"
-    )
-    fix = "install the GPU Operator with that setting, and write `target.gpu_operator: existing`"
-    return Problem("target.gpu_operator", f"install, on {distribution}", f"existing: {reason}", fix)
+def distribution_of(seen: ClusterSeen) -> str:
+    """The distribution whose own containerd the nodes run, by the first mark; `containerd`: the system's."""
+    infos = [(node.get("status") or {}).get("nodeInfo") or {} for node in seen.nodes]
+    marks = [f"{each.get('kubeletVersion', '')} {each.get('osImage', '')}".lower() for each in infos]
+    return next((name for mark in marks for name in _MARKS if name.lower() in mark), "containerd")
 
 
 def nodes_fit(stack: Stack, seen: ClusterSeen) -> Iterator[Problem]:

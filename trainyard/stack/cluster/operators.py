@@ -2,15 +2,13 @@
 `existing` does not serve.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from infra.clients.kubernetes import Object
+from infra.clients.kubernetes import ApiServer, Object
 from infra.errors import Problem
 from infra.stackfile import Stack
 from trainyard.stack.cluster.owners import is_of, owner_of
@@ -25,7 +23,7 @@ class OperatorApi:
     key: str
     """Key of the stack file with its mode."""
     layer: str
-    """Type of the component that installs it."""
+    """Type of the component that installs it; empty for software that comes with a vendor's operator."""
     namespace: str
     """Namespace that the stack would install it into."""
     definition: str
@@ -82,6 +80,9 @@ OPERATOR_APIS: Sequence[OperatorApi] = (
         "AMD's GPU Operator", "target.amd_operator", "GpuOperatorCharts", "kube-amd-gpu",
         "deviceconfigs.amd.com",
     ),
+    OperatorApi(
+        "Node Feature Discovery", "target.node_feature_discovery", "", "", "nodefeatures.nfd.k8s-sigs.io"
+    ),
 )  # fmt: skip
 """Served versions and fields: read in Kueue 0.18.4, JobSet 0.12.0, Trainer 2.3.0 and their changelogs."""
 
@@ -93,8 +94,8 @@ def definitions_asked() -> list[str]:
 
 def keys() -> dict[str, str]:
     """Layer, and namespace → key of the stack file."""
-    found = {each.layer: each.key for each in OPERATOR_APIS}
-    return {**found, **{each.namespace: each.key for each in OPERATOR_APIS}}
+    own = [each for each in OPERATOR_APIS if each.layer]
+    return {**{each.layer: each.key for each in own}, **{each.namespace: each.key for each in own}}
 
 
 def mode_of(stack: Stack, key: str) -> str:
@@ -110,6 +111,9 @@ def _uses(stack: Stack, name: str) -> bool:
     """Whether the stack's pools have what a vendor's operator is for."""
     models = {pool.accelerator.model for pool in stack.pools if pool.accelerator}
     is_amd = bool(getattr(stack.target, "amd", None))
+    if name == "node_feature_discovery":
+        vendors = ("target.network_operator", "target.gpu_operator", "target.amd_operator")
+        return any(mode_of(stack, key) == "install" for key in vendors)
     if name == "network_operator":
         return getattr(stack.target, "infiniband", None) is not None
     if name == "amd_operator":
@@ -117,11 +121,15 @@ def _uses(stack: Stack, name: str) -> bool:
     return bool(models) if name == "gpu_operator" else any("nvl72" in pool.fabric for pool in stack.pools)
 
 
-def already_there(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[tuple[str, Problem]]:
+def already_there(
+    api: ApiServer, stack: Stack, seen: ClusterSeen, owner: str
+) -> Iterator[tuple[str, Problem]]:
     """Yield the key and the problem of each operator that `install` would overwrite."""
     for each in OPERATOR_APIS:
         found = seen.definitions.get(each.definition)
         if mode_of(stack, each.key) != "install" or found is None or is_of(found, owner):
+            continue
+        if each.key.startswith("target.") and _has_made(api, each, owner):
             continue
         served = served_versions(found)
         if each.definition == "mpijobs.kubeflow.org" and each.version not in served:
@@ -132,6 +140,13 @@ def already_there(stack: Stack, seen: ClusterSeen, owner: str) -> Iterator[tuple
             fix = f"write `{each.key}: existing`"
         allowed = f"`install` of {each.title} on a cluster without it; nothing was changed"
         yield each.key, Problem(each.key, got, allowed, fix)
+
+
+def _has_made(api: ApiServer, operator: OperatorApi, owner: str) -> bool:
+    """Whether the stack has installed a vendor's operator: of what Helm makes its namespace is marked."""
+    vendors = [each.namespace for each in OPERATOR_APIS if each.key.startswith("target.") and each.namespace]
+    found = [api.find(f"/api/v1/namespaces/{name}") for name in vendors if operator.namespace in ("", name)]
+    return any(is_of(each, owner) for each in found if each)
 
 
 def _whose(definition: Object, controller: Controller | None) -> str:

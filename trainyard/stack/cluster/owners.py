@@ -1,7 +1,5 @@
 """Tells from an object's metadata whose it is: a stack's, Helm's, Argo CD's, Flux's, OLM's, or a user's."""
 
-from __future__ import annotations
-
 from infra.clients.kubernetes import Object
 from infra.common.names import OWNER_ANNOTATION
 

@@ -1,7 +1,5 @@
 """`look`: reads what a cluster has (version, kinds, operators, nodes), changing nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

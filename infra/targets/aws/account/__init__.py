@@ -1,7 +1,5 @@
 """`AwsAccount`: preflight, state backend, deploy role and finder of the AWS account that a stack names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -4,8 +4,6 @@ A repeated call finds both by name, and resets the settings of the bucket. It al
 the engine's user needs.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

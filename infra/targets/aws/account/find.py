@@ -5,8 +5,6 @@ AWS has no call that creates a VPC at most once. A resource is therefore identif
 or the tags `Name` and `trainyard.dev/stack`; a KMS key is identified by its description.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Checks the AWS account before `up`: permissions, offerings, quotas, reservations, existing resources."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -286,6 +284,17 @@ def _reservations(stack: Stack, ec2: Any) -> Iterator[Problem]:  # noqa: ANN401 
             yield Problem(path, f"{pool.reservation.id} is {found['State']}", "active, or in the future", fix)
         elif pool.reservation.starts:
             yield from _times(pool.name, pool.reservation, found)
+        else:
+            yield from _placement(pool.name, pool.reservation, found)
+
+
+def _placement(pool: str, written: ReservationSpec, found: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's
+    """Compare the placement group: a reservation that was made in one is for launches there alone."""
+    actual = str(found.get("PlacementGroupArn") or "").rpartition("/")[2]
+    if (written.placement_group or "") != actual:
+        fix = f"write `placement_group: {actual}`" if actual else "remove the key, or reserve in that group"
+        path = f"pools[{pool}].reservation.placement_group"
+        yield Problem(path, str(written.placement_group or "none"), actual or "none", fix)
 
 
 def _times(pool: str, written: ReservationSpec, found: Any) -> Iterator[Problem]:  # noqa: ANN401 -- boto3's

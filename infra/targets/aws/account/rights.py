@@ -2,8 +2,6 @@
 resource types that the stack declares.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict
@@ -28,6 +26,8 @@ _FORBIDDEN_ON_EXISTING = re.compile(r"(Delete|Schedule|Put|Enable|Disable|Update
 _SECTIONS = ("make", "change", "grant", "cluster", "named", "bound", "beside")
 _LAUNCHED = ("instance", "volume", "network-interface")
 """Types of resources that a launch template tags."""
+UP_SECONDS = 180 * 60
+"""Timeout of the job `up` in templates/pipelines/github."""
 _PUT_BOUNDARY = "iam:PutRolePermissionsBoundary"
 Statement = dict[str, Any]
 
@@ -40,16 +40,18 @@ def deploy_role(
     statements = list(_Statements(stack, spec, ours, read_only=pipeline.read_only))
     name = f"{stack.name}-{'preview' if pipeline.read_only else 'deploy'}"
     rights = {f"{name}-{index}": each for index, each in enumerate(_documents(statements), start=1)}
-    notes = tuple(_notes(stack, spec))
+    notes = tuple(_notes(stack, spec, read_only=pipeline.read_only))
     return DeployRole(trust(spec, partition_of(spec.region), pipeline), rights, notes=notes)
 
 
-def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:
+def _notes(stack: Stack, spec: AwsSpec, *, read_only: bool) -> Iterator[str]:
     yield "the policy that `trainyard stack state-bucket` prints, for the state and its key"
     yield (
         f"do not name the role `{stack.name}-…`: it may change the trust policy of every role with that"
         " prefix"
     )
+    if not read_only:
+        yield f"a maximum session duration of {UP_SECONDS} seconds: the session must outlast `up` on GitHub"
     if spec.permissions_boundary is None:
         yield (
             "name a managed policy in `target.permissions_boundary`: without one, whoever has this role can"
@@ -60,9 +62,9 @@ def _notes(stack: Stack, spec: AwsSpec) -> Iterator[str]:
 def trust(spec: AwsSpec, partition: str, pipeline: Pipeline) -> Mapping[str, Any]:
     """Let the pipeline's jobs assume the role, only on their branch or in their environment."""
     issuer = pipeline.issuer
-    by = "StringLike" if "*" in pipeline.subject else "StringEquals"
-    conditions: dict[str, dict[str, str]] = {"StringEquals": {f"{issuer}:aud": "sts.amazonaws.com"}}
-    conditions.setdefault(by, {})[f"{issuer}:sub"] = pipeline.subject
+    by = "StringLike" if any("*" in each for each in pipeline.subjects) else "StringEquals"
+    conditions: dict[str, dict[str, Any]] = {"StringEquals": {f"{issuer}:aud": "sts.amazonaws.com"}}
+    conditions.setdefault(by, {})[f"{issuer}:sub"] = list(pipeline.subjects)
     statement = {
         "Effect": "Allow",
         "Principal": {"Federated": f"arn:{partition}:iam::{spec.account}:oidc-provider/{issuer}"},

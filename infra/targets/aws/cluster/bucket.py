@@ -11,6 +11,8 @@ from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.policy import document
 from infra.targets.aws.cluster.scope import Scope
 
+LINKED = "filesystem"
+"""Prefix in the bucket of the objects that are linked to the filesystem's files."""
 SUPERSEDED_TAG = ("trainyard.dev/superseded", "true")
 """Tag that the trainer puts on a checkpoint once a newer one is complete."""
 
@@ -86,6 +88,14 @@ def _lifecycle(
     superseded = aws.s3.BucketLifecycleConfigurationRuleFilterArgs(
         and_=aws.s3.BucketLifecycleConfigurationRuleFilterAndArgs(prefix=CHECKPOINTS, tags={key: value})
     )
+    checkpoint_days = lifecycle.checkpoint_days(least=1)
+    # S3 takes the shorter of two times.
+    kept = {
+        "": lifecycle.deleted_days,
+        CHECKPOINTS: checkpoint_days,
+        f"{LINKED}/{CHECKPOINTS}": checkpoint_days,
+    }
+    expire = aws.s3.BucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs
     rules = [
         aws.s3.BucketLifecycleConfigurationRuleArgs(
             id="superseded",
@@ -93,13 +103,14 @@ def _lifecycle(
             filter=superseded,
             expiration=aws.s3.BucketLifecycleConfigurationRuleExpirationArgs(days=lifecycle.superseded_days),
         ),
-        aws.s3.BucketLifecycleConfigurationRuleArgs(
-            id="noncurrent",
-            status="Enabled",
-            filter=everything,
-            noncurrent_version_expiration=aws.s3.BucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs(
-                noncurrent_days=lifecycle.deleted_days
-            ),
+        *(
+            aws.s3.BucketLifecycleConfigurationRuleArgs(
+                id="-".join(["noncurrent", *prefix.split("/")]).strip("-"),
+                status="Enabled",
+                filter=aws.s3.BucketLifecycleConfigurationRuleFilterArgs(prefix=prefix),
+                noncurrent_version_expiration=expire(noncurrent_days=days),
+            )
+            for prefix, days in kept.items()
         ),
         aws.s3.BucketLifecycleConfigurationRuleArgs(
             id="unfinished",

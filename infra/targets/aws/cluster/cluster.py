@@ -2,8 +2,6 @@
 storage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
@@ -49,7 +47,7 @@ from infra.targets.aws.cluster.pools import NodeGroupDeps, node_group, pool_sett
 from infra.targets.aws.cluster.scope import Scope, tags_of
 from infra.targets.aws.stackfile.groups import groups
 from infra.targets.aws.stackfile.registries import PINNED_AT, registry_of
-from infra.targets.aws.stackfile.target import AwsSpec, LustreSpec
+from infra.targets.aws.stackfile.target import AwsSpec, EfsSpec, LustreSpec
 from infra.targets.base import (
     INTERNET,
     Cluster,
@@ -94,14 +92,15 @@ class AwsCluster(Cluster):
         deps = NodeGroupDeps(scope, network, keys, control_plane, node_role(scope), efa_group, nodes)
         system = self._pools(stack, deps)
         self.access = claim_and_connect(stack.name, config, control_plane.cluster, self, system)
-        bucket = stack.storage.object_store.bucket
+        bucket, second = stack.storage.object_store.bucket, spec.second_filesystem
         locks = make_bucket(scope, bucket, keys, stack.storage.object_store.lifecycle or LifecycleSpec())
         _identities(stack, scope, control_plane)
         self.outputs = ClusterOutputs(
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
-            volume_source=_filesystem(deps, stack.storage, locks),
+            volume_source=_filesystem(deps, spec.filesystem, stack.storage, locks),
+            second_source=_filesystem(deps, second, stack.storage, locks) if second else None,
             object_store=ObjectStoreOutputs(f"https://s3.{spec.region}.amazonaws.com", bucket),
             # In an existing cluster, the disk driver and its storage classes belong to the cluster's owner.
             storage_classes=() if existing else (_disks(keys),),
@@ -201,23 +200,24 @@ def _has_efa(pools: Iterable[PoolSettings]) -> bool:
     return any(pool.fabric_class != "tcp" for pool in pools)
 
 
-def _filesystem(deps: NodeGroupDeps, storage: StorageSpec, locks: Sequence[pulumi.Resource]) -> VolumeSource:
-    """Make the shared filesystem, linked to the bucket where it is to be, or use the one that exists."""
+def _filesystem(
+    deps: NodeGroupDeps, spec: LustreSpec | EfsSpec, storage: StorageSpec, locks: Sequence[pulumi.Resource]
+) -> VolumeSource:
+    """Make a filesystem, or use one that exists; no second one is linked to the same folder of the bucket."""
     scope, efa_group = deps.scope, deps.efa_group
     clients = {"cluster": deps.control_plane.security_group, **({"efa": efa_group.id} if efa_group else {})}
-    spec = scope.spec.filesystem
     days = spec.snapshot_retention_days(storage.checkpoints)
     if not isinstance(spec, LustreSpec):
         if spec.existing:
-            return efs_volumes(use_efs(scope, spec.existing, clients["cluster"]))
-        made = make_efs(scope, deps.network, deps.keys, clients=clients)
+            return efs_volumes(use_efs(scope, spec, spec.existing, clients["cluster"]))
+        made = make_efs(scope, spec, deps.network, deps.keys, clients=clients)
         if days:
-            back_up(scope, made, deps.keys, days)
+            back_up(scope, spec, made, deps.keys, days)
         return efs_volumes(made.id)
     if spec.existing:
-        return lustre_volumes(use_lustre(scope, spec.existing, clients["cluster"]))
+        return lustre_volumes(use_lustre(scope, spec, spec.existing, clients["cluster"]))
     filesystem = make_lustre(scope, spec, deps.network, deps.keys, clients=clients, snapshot_days=days)
-    if spec.is_linked:
+    if spec.is_linked and spec is scope.spec.filesystem:
         link_bucket(scope, filesystem, storage.object_store.bucket, locks)
     return lustre_volumes(filesystem)
 

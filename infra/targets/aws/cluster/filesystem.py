@@ -9,11 +9,12 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
+from infra.targets.aws.cluster.bucket import LINKED
 from infra.targets.aws.cluster.identity import backup_role
 from infra.targets.aws.cluster.keys import Keys
 from infra.targets.aws.cluster.network import Network
 from infra.targets.aws.cluster.scope import Scope
-from infra.targets.aws.stackfile.target import ExistingEfsSpec, ExistingLustreSpec, LustreSpec
+from infra.targets.aws.stackfile.target import EfsSpec, ExistingEfsSpec, ExistingLustreSpec, LustreSpec
 from infra.targets.base import VolumeSource
 
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
@@ -22,8 +23,6 @@ _AT_NIGHT = "cron(0 5 * * ? *)"
 """Schedule of daily backups, at the time of AWS's own plan for EFS (UTC)."""
 MAX_BACKUP_NAME = 50
 """Maximum length of the name of a backup vault, plan or selection (AWS Backup API reference)."""
-_LINKED = "filesystem"
-"""Prefix in the bucket of the objects that are linked to the filesystem's files."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,18 @@ class Lustre:
     mount_name: pulumi.Input[str]
 
 
-def use_lustre(scope: Scope, existing: ExistingLustreSpec, clients: pulumi.Input[str]) -> Lustre:
+def use_lustre(
+    scope: Scope, spec: LustreSpec, existing: ExistingLustreSpec, clients: pulumi.Input[str]
+) -> Lustre:
     """Let the nodes reach a filesystem that exists, and its servers the nodes; rules of the stack."""
-    _allow_ingress(scope, "lustre-clients", existing.security_group, clients, LUSTRE_PORTS)
-    _allow_ingress(scope, "lustre", clients, existing.security_group, LUSTRE_PORTS)
+    _allow_ingress(scope, spec.role("lustre-clients"), existing.security_group, clients, LUSTRE_PORTS)
+    _allow_ingress(scope, spec.role("lustre"), clients, existing.security_group, LUSTRE_PORTS)
     return Lustre(existing.id, f"{existing.id}.fsx.{scope.region}.amazonaws.com", existing.mount_name)
 
 
-def use_efs(scope: Scope, existing: ExistingEfsSpec, clients: pulumi.Input[str]) -> str:
+def use_efs(scope: Scope, spec: EfsSpec, existing: ExistingEfsSpec, clients: pulumi.Input[str]) -> str:
     """Let the nodes reach the mount targets that exist; return the filesystem's ID."""
-    _allow_ingress(scope, "efs-clients", existing.security_group, clients, NFS_PORTS)
+    _allow_ingress(scope, spec.role("efs-clients"), existing.security_group, clients, NFS_PORTS)
     return existing.id
 
 
@@ -58,12 +59,13 @@ def make_lustre(
     snapshot_days: int,
 ) -> aws.fsx.LustreFileSystem:
     """Make the filesystem; `clients` are the groups of nodes: `cluster`, and `efa` where it is reached so."""
-    group = _group(scope, "lustre", network, clients["cluster"], LUSTRE_PORTS)
+    role = spec.role("lustre")
+    group = _group(scope, role, network, clients["cluster"], LUSTRE_PORTS)
     # Lustre servers also connect to clients, to revoke locks; EKS's security group admits only its members.
-    _allow_ingress(scope, "lustre", clients["cluster"], group.id, LUSTRE_PORTS)
+    _allow_ingress(scope, role, clients["cluster"], group.id, LUSTRE_PORTS)
     groups: list[pulumi.Input[str]] = [group.id, *([clients["efa"]] if spec.efa else [])]
     return aws.fsx.LustreFileSystem(
-        scope.named("lustre"),
+        scope.named(role),
         deployment_type="PERSISTENT_2",
         file_system_type_version="2.15",
         storage_type="SSD",
@@ -79,7 +81,7 @@ def make_lustre(
         automatic_backup_retention_days=snapshot_days,
         skip_final_backup=not snapshot_days,
         region=scope.region,
-        tags={"Name": scope.name},
+        tags={"Name": spec.role(scope.name)},
         opts=scope.options(protect=scope.spec.deletion_protection),
     )
 
@@ -114,7 +116,7 @@ def link_bucket(
         scope.named("lustre"),
         file_system_id=filesystem.id,
         file_system_path="/",
-        data_repository_path=f"s3://{bucket}/{_LINKED}",
+        data_repository_path=f"s3://{bucket}/{LINKED}",
         batch_import_meta_data_on_create=True,
         delete_data_in_filesystem=False,
         s3=aws.fsx.DataRepositoryAssociationS3Args(
@@ -143,23 +145,24 @@ def lustre_volumes(filesystem: aws.fsx.LustreFileSystem | Lustre) -> VolumeSourc
 
 
 def make_efs(
-    scope: Scope, network: Network, keys: Keys, *, clients: Mapping[str, pulumi.Input[str]]
+    scope: Scope, spec: EfsSpec, network: Network, keys: Keys, *, clients: Mapping[str, pulumi.Input[str]]
 ) -> aws.efs.FileSystem:
     """Make the filesystem, with a mount target in each zone; it is retained when the stack is destroyed."""
+    role = spec.role("efs")
     filesystem = aws.efs.FileSystem(
-        scope.named("efs"),
+        scope.named(role),
         encrypted=True,
         kms_key_id=keys.data,
         performance_mode="generalPurpose",
         throughput_mode="elastic",
         region=scope.region,
-        tags={"Name": scope.name},
+        tags={"Name": spec.role(scope.name)},
         opts=scope.options(protect=scope.spec.deletion_protection, retain_on_delete=True),
     )
-    group = _group(scope, "efs", network, clients["cluster"], NFS_PORTS)
+    group = _group(scope, role, network, clients["cluster"], NFS_PORTS)
     for zone, subnet in network.private_subnets.items():
         aws.efs.MountTarget(
-            scope.named(f"efs-{zone}"),
+            scope.named(f"{role}-{zone}"),
             file_system_id=filesystem.id,
             subnet_id=subnet,
             security_groups=[group.id],
@@ -169,9 +172,9 @@ def make_efs(
     return filesystem
 
 
-def back_up(scope: Scope, filesystem: aws.efs.FileSystem, keys: Keys, days: int) -> None:
+def back_up(scope: Scope, spec: EfsSpec, filesystem: aws.efs.FileSystem, keys: Keys, days: int) -> None:
     """Back up each night, retain for some days, encrypt by the stack's key; `destroy` deletes no backup."""
-    name = scope.named("efs", MAX_BACKUP_NAME)
+    name = scope.named(spec.role("efs"), MAX_BACKUP_NAME)
     vault = aws.backup.Vault(
         name,
         kms_key_arn=keys.data,

@@ -1,7 +1,5 @@
 """Builds IAM policy documents as text that is known at preview."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

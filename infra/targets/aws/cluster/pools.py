@@ -196,9 +196,12 @@ def _root_disk(keys: Keys) -> aws.ec2.LaunchTemplateBlockDeviceMappingArgs:
 
 
 def _placement(scope: Scope, group: NodeGroup) -> aws.ec2.LaunchTemplatePlacementArgs | None:
-    if not group.has_placement_group:
+    """An on-demand reservation is placed only in its own group; only launches there use it (EC2, cr-cpg)."""
+    existing = group.pool.reservation.placement_group if group.pool.reservation else None
+    if not existing and not group.has_placement_group:
         return None
-    return aws.ec2.LaunchTemplatePlacementArgs(group_name=placement_group(scope, group.role).name)
+    name = existing or placement_group(scope, group.role).name
+    return aws.ec2.LaunchTemplatePlacementArgs(group_name=name)
 
 
 def _market(group: NodeGroup) -> aws.ec2.LaunchTemplateInstanceMarketOptionsArgs | None:

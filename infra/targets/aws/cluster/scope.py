@@ -1,7 +1,5 @@
 """`Scope`: names, tags, ARNs and resource options for every part of the AWS target."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from infra.targets.aws.stackfile.partitions import partition_of

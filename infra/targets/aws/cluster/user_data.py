@@ -1,7 +1,5 @@
 """Renders the MIME user data of EKS nodes: local NVMe disks, locked memory for EFA, and Lustre over EFA."""
 
-from __future__ import annotations
-
 import base64
 import json
 from email.mime.multipart import MIMEMultipart

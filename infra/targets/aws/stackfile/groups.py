@@ -1,7 +1,5 @@
 """Splits a pool into EKS managed node groups by zone, market and launch template, without using Pulumi."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from catalog import Machine
@@ -46,7 +44,7 @@ class NodeGroup:
 
     @property
     def has_placement_group(self) -> bool:
-        """On-demand pools only: a reservation has a placement already, and spot uses any capacity."""
+        """On-demand pools only: a block is placed, a reservation names its own, spot uses any capacity."""
         return self.pool.capacity == "on-demand" and self.machine.efa is not None
 
 

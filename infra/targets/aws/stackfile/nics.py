@@ -1,7 +1,5 @@
 """Lays out the network interfaces of an EC2 machine type, as its launch template lists them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """AWS partitions: the one of a region, and those that stacks do not support."""
 
-from __future__ import annotations
-
 USUAL = "aws"
 OTHERS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
 """Prefix of a region's name → its partition (AWS General Reference, "Amazon Resource Names")."""

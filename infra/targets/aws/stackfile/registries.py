@@ -4,8 +4,6 @@ Source: Amazon EKS user guide, "View Amazon container image registries for Amazo
 (add-ons-images.html), as the guide of GuardDuty's agent for EKS repeats it, read 2026-11-23.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 USUAL_ACCOUNT = "602401143452"

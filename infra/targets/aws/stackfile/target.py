@@ -2,8 +2,6 @@
 resources to use.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 from typing import Annotated, ClassVar, Literal
 
@@ -231,6 +229,7 @@ class AwsSpec(WithMachines, ManagedTargetSpec):
     DEFAULTED: ClassVar = frozenset({"zones", "filesystem"})
     USUAL_BUCKET: ClassVar[str] = "{account}-{name}-checkpoints"
     USUAL_FILESYSTEM: ClassVar[str] = "efs"
+    LEAST_DELETED_DAYS: ClassVar[int] = 1
     USUAL_SYSTEM: ClassVar = {"machine": "m7i.2xlarge", "nodes": 3}
     ZONE: ClassVar[str] = "{region}{letter}"
     ZONAL_FILESYSTEMS: ClassVar = frozenset({"lustre"})
@@ -249,6 +248,9 @@ class AwsSpec(WithMachines, ManagedTargetSpec):
     training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     filesystem: Annotated[LustreSpec | EfsSpec, Field(discriminator="kind")] = Field(
         description="the shared filesystem for checkpoints and datasets; default: EFS"
+    )
+    second_filesystem: Annotated[LustreSpec | EfsSpec, Field(discriminator="kind")] | None = Field(
+        default=None, description="another one, only to copy to it or from it: docs/datasets.md"
     )
     kms_key: KeyArn | None = Field(
         default=None,

@@ -1,7 +1,5 @@
 """Checks of AWS stack files (network, pools, EFA, Lustre, existing resources) for what AWS would refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import catalog
@@ -16,23 +14,21 @@ from infra.targets.aws.stackfile.registries import UNKNOWN
 from infra.targets.aws.stackfile.target import PRINCIPAL, AwsSpec, LustreSpec
 from infra.targets.cloud_validators import (
     EXISTING_CLUSTER,
-    accelerator_is_the_machines,
     access_is_the_clusters_owners,
     an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
     cluster_has_a_supported_version,
     cluster_is_in_an_existing_network,
     declared_machines_fit_the_cloud,
-    fabric_is_one_of_the_machines,
     fabrics_over_zones,
     groups_are_spelled,
     machine_is_sold,
     nearest_steps,
+    pools_agree_with_their_machines,
     reservation_fits_the_capacity,
     tags_are_within_limit,
     the_api_server_is_not_public,
     unknown_machine,
-    with_machines,
     zones_of_pools_are_the_stacks,
 )
 
@@ -174,13 +170,6 @@ def machines_are_offered(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
             yield from machine_is_sold(index, pool, machine, target.region)
 
 
-def pools_agree_with_their_machines(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
-    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
-    for index, pool, machine in with_machines("aws", pools):
-        yield from fabric_is_one_of_the_machines(index, pool, machine)
-        yield from accelerator_is_the_machines(index, pool, machine)
-
-
 def alternatives_are_alike(target: AwsSpec, pools: Pools) -> Iterator[Finding]:
     """A job gets nodes of one pool, so these have the same accelerators, fabric and architecture."""
     for index, pool in enumerate(pools):
@@ -216,6 +205,9 @@ def reservations_fit_the_capacity(target: AwsSpec, pools: Pools) -> Iterator[Fin
         if not pool.reservation.id.startswith("cr-"):
             fix = "see `aws ec2 describe-capacity-reservations`"
             yield (*path, "id"), repr(pool.reservation.id), "cr- and 17 hexadecimal digits", fix
+        if _is_block(pool) and pool.reservation.placement_group:
+            fix = "remove the key: a launch into a group and a block fails"
+            yield (*path, "placement_group"), "a group for a block", "none: a block is placed already", fix
         if len(pool.zones or target.zones) > 1:
             got = ", ".join(pool.zones or target.zones)
             fix = "name the reservation's zone"
@@ -436,6 +428,7 @@ def groups_are_roles(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
 CHECKS = Checks(
     __name__,
     declared_machines_fit_the_cloud,
+    pools_agree_with_their_machines,
     the_api_server_is_not_public,
     zones_of_pools_are_the_stacks,
     an_existing_filesystem_is_in_an_existing_network,

@@ -6,8 +6,6 @@ Storage account and vault accept Entra identities only, and even the subscriptio
 blobs; so the engine's user needs the roles that the call returns.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -2,8 +2,6 @@
 where the provider generates the name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

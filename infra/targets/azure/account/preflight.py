@@ -3,8 +3,6 @@
 It queries Azure through the `az` command line, with the identity that is signed in there.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ A condition of the deploying role's assignment prevents the identity from assign
 themselves assign roles, such as Owner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from infra.stackfile import Stack
@@ -25,7 +23,7 @@ AUDIENCE = "api://AzureADTokenExchange"
 def deploy_role(
     stack: Stack, spec: AzureSpec, declared: Sequence[DeclaredResource], pipeline: Pipeline
 ) -> DeployRole:
-    """Return federated credential and role definition; KeyError for a type that the table lacks."""
+    """Return federated credentials and role definition; KeyError for a type that the table lacks."""
     wanted = rights_of(__package__, "azure-native:", declared)
     actions = [each for each in wanted if not pipeline.read_only or each.endswith("/read")]
     what = "preview" if pipeline.read_only else "deploy"
@@ -63,11 +61,13 @@ def assigns_no_rights() -> Mapping[str, str]:
 
 
 def trust(pipeline: Pipeline) -> Mapping[str, object]:
-    """Return the federated credential of an application; a flexible one (in preview) for many branches."""
+    """Return the federated credentials of an application; a flexible one (in preview) for many branches."""
     what = "preview" if pipeline.read_only else "deploy"
     name = f"{pipeline.service}-{pipeline.project.replace('/', '-')}-{what}"
-    known = {"name": name, "issuer": f"https://{pipeline.issuer}", "audiences": [AUDIENCE]}
-    if not pipeline.subject.endswith("*"):
-        return {**known, "subject": pipeline.subject}
-    matches = {"value": f"claims['sub'] matches '{pipeline.subject}'", "languageVersion": 1}
-    return {**known, "claimsMatchingExpression": matches}
+    known = {"issuer": f"https://{pipeline.issuer}", "audiences": [AUDIENCE]}
+    credentials: list[Mapping[str, object]] = []
+    for number, subject in enumerate(pipeline.subjects, 1):
+        matches = {"value": f"claims['sub'] matches '{subject}'", "languageVersion": 1}
+        of = {"claimsMatchingExpression": matches} if subject.endswith("*") else {"subject": subject}
+        credentials.append({"name": f"{name}-{number}", **known, **of})
+    return {"credentials": credentials}

@@ -57,6 +57,7 @@ def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: Lifecycle
         account_id = f"{group}/providers/Microsoft.Storage/storageAccounts/{spec.storage_account}"
         endpoints.make("storage", account_id, "blob", "privatelink.blob.core.windows.net")
         return BucketIds(account_id, f"{account_id}/blobServices/default/containers/{name}")
+    days = lifecycle.checkpoint_days(spec.LEAST_DELETED_DAYS)
     account = blob_account(scope, deps, "storage", spec.storage_account)
     endpoints.make("storage", account.id, "blob", "privatelink.blob.core.windows.net")
     service = BlobServiceProperties(
@@ -65,7 +66,8 @@ def make_bucket(scope: Scope, deps: ClusterDeps, name: str, lifecycle: Lifecycle
         account_name=account.name,
         resource_group_name=groups.data,
         is_versioning_enabled=True,
-        delete_retention_policy=DeleteRetentionPolicyArgs(enabled=True, days=lifecycle.deleted_days),
+        # Versions that the rules delete stay so long, too.
+        delete_retention_policy=DeleteRetentionPolicyArgs(enabled=days > 0, days=days or None),
         container_delete_retention_policy=DeleteRetentionPolicyArgs(
             enabled=True, days=lifecycle.deleted_days
         ),
@@ -165,15 +167,19 @@ def _rules(lifecycle: LifecycleSpec, container: str) -> list[ManagementPolicyRul
             )
         ),
     )
-    old = ManagementPolicyDefinitionArgs(
-        filters=ManagementPolicyFilterArgs(blob_types=["blockBlob"]),
-        actions=ManagementPolicyActionArgs(
-            version=ManagementPolicyVersionArgs(
-                delete=DateAfterCreationArgs(days_after_creation_greater_than=lifecycle.deleted_days)
-            )
-        ),
+    old, deleted = (
+        ManagementPolicyDefinitionArgs(
+            filters=ManagementPolicyFilterArgs(blob_types=["blockBlob"], prefix_match=prefixes),
+            actions=ManagementPolicyActionArgs(
+                version=ManagementPolicyVersionArgs(
+                    delete=DateAfterCreationArgs(days_after_creation_greater_than=days)
+                )
+            ),
+        )
+        for prefixes, days in ((None, lifecycle.deleted_days), ([f"{container}/{CHECKPOINTS}"], 0))
     )
+    rules = {"superseded": superseded, "old-versions": old, "deleted-checkpoints": deleted}
     return [
         ManagementPolicyRuleArgs(name=name, type="Lifecycle", enabled=True, definition=definition)
-        for name, definition in (("superseded", superseded), ("old-versions", old))
+        for name, definition in rules.items()
     ]

@@ -2,8 +2,6 @@
 storage, and the operators' settings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar, cast
 
@@ -98,11 +96,13 @@ class AzureCluster(Cluster):
         bucket = stack.storage.object_store.bucket
         lifecycle = stack.storage.object_store.lifecycle or LifecycleSpec()
         store = make_bucket(scope, deps, bucket, lifecycle)
+        checkpoints, second = stack.storage.checkpoints, spec.second_filesystem
         self.outputs = ClusterOutputs(
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
-            volume_source=make_filesystem(scope, deps, teams, stack.storage.checkpoints),
+            volume_source=make_filesystem(scope, spec.filesystem, deps, teams, checkpoints),
+            second_source=make_filesystem(scope, second, deps, teams, checkpoints) if second else None,
             object_store=ObjectStoreOutputs(f"https://{spec.storage_account}.blob.core.windows.net", bucket),
             storage_classes=(_disks(deps.disks),),
             service_accounts=_identities(stack, scope, deps, control_plane, store),

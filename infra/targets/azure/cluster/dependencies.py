@@ -2,8 +2,6 @@
 endpoints, keys, disk encryption.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -48,12 +48,15 @@ _SHARED, _LOGS = "shared", "logs"
 
 
 def make_filesystem(
-    scope: Scope, deps: ClusterDeps, teams: Sequence[str], checkpoints: CheckpointsSpec
+    scope: Scope,
+    spec: AzureLustreSpec | NetAppSpec | BlobNfsSpec,
+    deps: ClusterDeps,
+    teams: Sequence[str],
+    checkpoints: CheckpointsSpec,
 ) -> VolumeSource:
-    """Make the filesystem of the stack; return how its folders become volumes."""
-    spec = scope.spec.filesystem
+    """Make a filesystem of the stack; return how its folders become volumes."""
     if isinstance(spec, AzureLustreSpec):
-        return lustre_volumes(scope, _lustre(scope, spec, deps))
+        return lustre_volumes(scope.named(spec.role("lustre")), _lustre(scope, spec, deps))
     if isinstance(spec, NetAppSpec):
         return netapp_volumes(_netapp(scope, spec, deps, spec.snapshot_retention_days(checkpoints)))
     return _blob_nfs(scope, spec, deps, teams)
@@ -65,9 +68,10 @@ def _lustre(scope: Scope, spec: AzureLustreSpec, deps: ClusterDeps) -> AmlFilesy
     reference = KeyVaultKeyReferenceArgs(
         key_url=keys.data.url, source_vault=KeyVaultKeyReferenceSourceVaultArgs(id=keys.vault)
     )
+    name = scope.named(spec.role("lustre"))
     return AmlFilesystem(
-        scope.named("lustre"),
-        aml_filesystem_name=scope.named("lustre"),
+        name,
+        aml_filesystem_name=name,
         resource_group_name=deps.groups.cluster,
         location=scope.region,
         sku=SkuNameArgs(name=f"AMLFS-Durable-Premium-{spec.throughput}"),
@@ -89,7 +93,7 @@ def _lustre(scope: Scope, spec: AzureLustreSpec, deps: ClusterDeps) -> AmlFilesy
     )
 
 
-def lustre_volumes(scope: Scope, filesystem: AmlFilesystem) -> VolumeSource:
+def lustre_volumes(name: str, filesystem: AmlFilesystem) -> VolumeSource:
     """Volumes of a Lustre filesystem: a folder is mounted by itself, so that no pod sees another team's."""
     address = filesystem.client_info.apply(lambda info: info.mgs_address)
 
@@ -97,7 +101,7 @@ def lustre_volumes(scope: Scope, filesystem: AmlFilesystem) -> VolumeSource:
         folder = {"sub-dir": path} if path else {}
         csi = {
             "driver": LUSTRE_DRIVER,
-            "volumeHandle": "-".join([scope.named("lustre"), *path.split("/")]).rstrip("-"),
+            "volumeHandle": "-".join([name, *path.split("/")]).rstrip("-"),
             "volumeAttributes": {"mgs-ip-address": address, **folder},
         }
         return {"csi": csi, "mountOptions": ["noatime", "flock"]}
@@ -107,10 +111,10 @@ def lustre_volumes(scope: Scope, filesystem: AmlFilesystem) -> VolumeSource:
 
 def _netapp(scope: Scope, spec: NetAppSpec, deps: ClusterDeps, snapshot_days: int) -> CapacityPoolVolume:
     group, keys, identity = deps.groups.cluster, deps.keys, deps.identities.keys.id
-    level = spec.service_level.capitalize()
+    level, name = spec.service_level.capitalize(), scope.named(spec.role("netapp"))
     account = Account(
-        scope.named("netapp"),
-        account_name=scope.named("netapp"),
+        name,
+        account_name=name,
         resource_group_name=group,
         location=scope.region,
         identity=ManagedServiceIdentityArgs(type="UserAssigned", user_assigned_identities=[identity]),
@@ -125,7 +129,7 @@ def _netapp(scope: Scope, spec: NetAppSpec, deps: ClusterDeps, snapshot_days: in
         opts=scope.options(depends_on=[keys.private]),
     )
     pool = CapacityPool(
-        scope.named("netapp"),
+        name,
         pool_name=VOLUME,
         account_name=account.name,
         resource_group_name=group,
@@ -136,9 +140,9 @@ def _netapp(scope: Scope, spec: NetAppSpec, deps: ClusterDeps, snapshot_days: in
         opts=scope.options(),
     )
     return CapacityPoolVolume(
-        scope.named("netapp"),
+        name,
         volume_name=VOLUME,
-        creation_token=scope.named("netapp"),
+        creation_token=name,
         account_name=account.name,
         # A pool's name output is prefixed with its account's.
         pool_name=pool.name.apply(lambda name: name.rpartition("/")[2]),
@@ -153,18 +157,18 @@ def _netapp(scope: Scope, spec: NetAppSpec, deps: ClusterDeps, snapshot_days: in
         key_vault_private_endpoint_resource_id=keys.private_id,
         export_policy=VolumePropertiesExportPolicyArgs(rules=[_nodes_only(scope)]),
         snapshot_directory_visible=True,
-        data_protection=_snapshots(scope, account, group, snapshot_days) if snapshot_days else None,
+        data_protection=_snapshots(scope, name, account, group, snapshot_days) if snapshot_days else None,
         tags=scope.tags,
         opts=scope.options(protect=scope.spec.deletion_protection),
     )
 
 
 def _snapshots(
-    scope: Scope, account: Account, group: pulumi.Input[str], days: int
+    scope: Scope, name: str, account: Account, group: pulumi.Input[str], days: int
 ) -> VolumePropertiesDataProtectionArgs:
     """A snapshot each night, in the volume itself: what changes since counts against its size."""
     policy = SnapshotPolicy(
-        scope.named("netapp"),
+        name,
         snapshot_policy_name=VOLUME,
         account_name=account.name,
         resource_group_name=group,

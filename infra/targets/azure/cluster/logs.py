@@ -5,7 +5,6 @@ existing Log Analytics workspace.
 from __future__ import annotations
 
 from pulumi_azure_native.containerservice.managed_cluster import ManagedCluster
-from pulumi_azure_native.monitor._inputs import LogSettingsArgs
 from pulumi_azure_native.monitor.diagnostic_setting import DiagnosticSetting
 from pulumi_azure_native.operationalinsights._inputs import WorkspaceFeaturesArgs, WorkspaceSkuArgs
 from pulumi_azure_native.operationalinsights.workspace import Workspace
@@ -27,7 +26,7 @@ def keep_logs(scope: Scope, groups: Groups, cluster: ManagedCluster) -> None:
         resource_uri=cluster.id,
         workspace_id=scope.spec.log_workspace or _workspace_id(scope),
         log_analytics_destination_type="Dedicated",
-        logs=[LogSettingsArgs(category=each, enabled=True) for each in LOGS],
+        logs=[{"category": each, "enabled": True} for each in LOGS],
         opts=scope.options(depends_on=made),
     )
 

@@ -3,8 +3,6 @@
 `make_groups` makes the stack's resource groups.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

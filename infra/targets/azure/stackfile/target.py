@@ -2,8 +2,6 @@
 resources to use.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 from typing import Annotated, ClassVar, Literal
 
@@ -191,6 +189,7 @@ class AzureSpec(WithMachines, ManagedTargetSpec):
     A preview makes no API calls, so subscription, tenant and zones are declared here.
     """
 
+    LEAST_DELETED_DAYS: ClassVar[int] = 7
     USUAL_SYSTEM: ClassVar = {"machine": "Standard_D8s_v5", "nodes": 3}
     ZONAL_FILESYSTEMS: ClassVar = frozenset({"lustre"})
 
@@ -228,6 +227,9 @@ class AzureSpec(WithMachines, ManagedTargetSpec):
     amd: AmdSpec | None = Field(default=None, description="images for pools with AMD GPUs")
     filesystem: Annotated[AzureLustreSpec | NetAppSpec | BlobNfsSpec, Field(discriminator="kind")] = Field(
         description="the shared filesystem for checkpoints and datasets"
+    )
+    second_filesystem: Annotated[AzureLustreSpec | NetAppSpec, Field(discriminator="kind")] | None = Field(
+        default=None, description="another one, only to copy to it or from it: docs/datasets.md"
     )
     upgrades: Literal["none", "patch"] = Field(
         default="none",

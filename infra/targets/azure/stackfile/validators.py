@@ -1,11 +1,8 @@
 """Checks of Azure stack files (network, pools, InfiniBand, storage, keys) for what Azure would refuse."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from ipaddress import IPv4Network
-from itertools import combinations
 
 import catalog
 from infra.common.names import agent_pool
@@ -19,20 +16,20 @@ from infra.stackfile.storage import StorageSpec
 from infra.targets import cloud_validators
 from infra.targets.azure.stackfile.target import GUID, AzureLustreSpec, AzureSpec, BlobNfsSpec, NetAppSpec
 from infra.targets.cloud_validators import (
-    accelerator_is_the_machines,
     amd_has_its_images,
     claims_fit,
     declared_machines_fit_the_cloud,
-    fabric_is_the_machines,
     fabrics_over_zones,
     filesystem_zone_is_the_stacks,
     groups_are_spelled,
     nearest_steps,
+    networks_are_apart,
+    pools_agree_with_their_machines,
     queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
     tags_are_within_limit,
     the_api_server_is_not_public,
-    with_machines,
+    the_object_store_has_no_size,
     zones_of_pools_are_the_stacks,
 )
 
@@ -79,16 +76,10 @@ def zones_are_named_once(target: AzureSpec) -> Iterator[Finding]:
             yield ("target", "zones", index), repr(zone), "each zone once", "remove one of the two"
 
 
-def networks_are_apart(target: AzureSpec) -> Iterator[Finding]:
-    """Overlapping ranges would send packets to the wrong side."""
-    network = target.network
-    ranges = {name: getattr(network, name) for name in ("cidr", "pods", "services")}
-    for (first, one), (second, other) in combinations(ranges.items(), 2):
-        if one.overlaps(other):
-            got = f"{other}, which overlaps {first} {one}"
-            path = ("target", "network", second)
-            yield path, got, "three ranges that do not overlap", "move one of the two ranges"
-    for name, cidr in ranges.items():
+def networks_leave_what_aks_uses(target: AzureSpec) -> Iterator[Finding]:
+    """AKS uses some ranges itself, in each cluster."""
+    for name in ("cidr", "pods", "services"):
+        cidr = getattr(target.network, name)
         for taken in RESERVED:
             if cidr.overlaps(taken):
                 got = f"{cidr}, which overlaps {taken}"
@@ -147,13 +138,6 @@ def machines_exist(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
     """Every pool names its machine type, and every machine is in the catalogue."""
     listed_by = "`trainyard catalog machines --cloud azure`"
     yield from cloud_validators.machines_exist(target, pools, what="a VM size of Azure", listed_by=listed_by)
-
-
-def pools_agree_with_their_machines(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
-    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
-    for index, pool, machine in with_machines("azure", pools):
-        yield from fabric_is_the_machines(index, pool, machine)
-        yield from accelerator_is_the_machines(index, pool, machine)
 
 
 def agent_pools_have_unique_names(target: AzureSpec, pools: Pools) -> Iterator[Finding]:
@@ -240,18 +224,15 @@ def lustre_has_a_size_that_is_sold(target: AzureSpec) -> Iterator[Finding]:
 
 def lustre_has_room_in_its_subnet(target: AzureSpec) -> Iterator[Finding]:
     """Lustre's servers take addresses of a subnet that cannot be changed later."""
-    spec, network = target.filesystem, target.network
-    if (
-        not isinstance(spec, AzureLustreSpec)
-        or network.existing
-        or network.cidr.prefixlen not in VNET_PREFIXES
-    ):
+    both, network = (target.filesystem, target.second_filesystem), target.network
+    size = sum(each.capacity_tib for each in both if isinstance(each, AzureLustreSpec))
+    if not size or network.existing or network.cidr.prefixlen not in VNET_PREFIXES:
         return
     subnet = aks_ranges(network.cidr).filesystem
-    needed = next((prefix for size, prefix in LUSTRE_SUBNETS if spec.capacity_tib <= size), 22)
+    needed = next((prefix for largest, prefix in LUSTRE_SUBNETS if size <= largest), 22)
     if subnet.prefixlen > needed:
         got = f"{network.cidr}, of which {subnet} is for the filesystem"
-        allowed = f"a /{needed} or wider for {spec.capacity_tib}Ti"
+        allowed = f"a /{needed} or wider for {size}Ti"
         yield ("target", "network", "cidr"), got, allowed, f"use a /{needed - 2} or wider"
 
 
@@ -299,11 +280,6 @@ def the_container_has_a_name_that_azure_takes(target: AzureSpec, storage: Storag
     if "--" in bucket:
         path = ("storage", "object_store", "bucket")
         yield path, repr(bucket), "a name without '--' (Blob containers)", "remove one of the two dashes"
-
-
-def the_object_store_has_no_size(target: AzureSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """Blob storage grows with its content."""
-    yield from cloud_validators.the_object_store_has_no_size(target.kind, storage)
 
 
 def blocks_go_when_azure_lets_them_go(storage: StorageSpec) -> Iterator[Finding]:
@@ -354,6 +330,9 @@ def groups_are_entras(teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
 CHECKS = Checks(
     __name__,
     declared_machines_fit_the_cloud,
+    networks_are_apart,
+    pools_agree_with_their_machines,
+    the_object_store_has_no_size,
     the_api_server_is_not_public,
     zones_of_pools_are_the_stacks,
     amd_has_its_images,

@@ -8,6 +8,7 @@ import pulumi
 import pulumi_coreweave as coreweave
 
 from infra.common.bucket_policy import bucket_policy
+from infra.common.names import CHECKPOINTS
 from infra.stackfile.storage import LifecycleSpec
 from infra.targets.coreweave.stackfile.target import CoreweaveSpec
 
@@ -56,10 +57,16 @@ def _rules(lifecycle: LifecycleSpec) -> list[coreweave.ObjectStorageBucketLifecy
             status="Enabled",
             abort_incomplete_multipart_upload=abort(days_after_initiation=lifecycle.unfinished_days),
         ),
-        coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs(
-            id="superseded",
-            prefix="",
-            status="Enabled",
-            noncurrent_version_expiration=expire(noncurrent_days=lifecycle.deleted_days),
+        *(
+            coreweave.ObjectStorageBucketLifecycleConfigurationRuleArgs(
+                id=name,
+                prefix=prefix,
+                status="Enabled",
+                noncurrent_version_expiration=expire(noncurrent_days=days),
+            )
+            for name, prefix, days in (
+                ("superseded", "", lifecycle.deleted_days),
+                ("deleted-checkpoints", CHECKPOINTS, lifecycle.checkpoint_days(least=1)),
+            )
         ),
     ]

@@ -3,8 +3,6 @@
 Source: CoreWeave, Node Pool reference, read 2026-11-21.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

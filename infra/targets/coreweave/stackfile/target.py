@@ -2,8 +2,6 @@
 access policy.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 from typing import Annotated, ClassVar, Literal
 
@@ -67,6 +65,7 @@ class CoreweaveSpec(WithMachines, ManagedTargetSpec):
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"shared-vast has no snapshot schedules; {USE_THE_BUCKET}"
 
     USUAL_BUCKET: ClassVar[str] = "{name}-checkpoints"
+    LEAST_DELETED_DAYS: ClassVar[int] = 1
     USUAL_SYSTEM: ClassVar = {"machine": "turin-gp", "nodes": 2}
 
     kind: Literal["coreweave"]

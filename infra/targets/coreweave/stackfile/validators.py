@@ -2,10 +2,7 @@
 CoreWeave refuses or what would not work there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from itertools import combinations
 
 import catalog
 from infra.stackfile.finding import Checks, Finding, unknown
@@ -15,11 +12,12 @@ from infra.stackfile.source import KeyPath
 from infra.stackfile.storage import StorageSpec
 from infra.targets import cloud_validators
 from infra.targets.cloud_validators import (
-    accelerator_is_the_machines,
     declared_machines_fit_the_cloud,
-    fabric_is_the_machines,
     flavors_that_come_one_by_one,
     machine_is_sold,
+    networks_are_apart,
+    pools_agree_with_their_machines,
+    the_object_store_has_no_size,
     with_machines,
 )
 from infra.targets.coreweave.stackfile.target import MAX_NAME, CoreweaveSpec
@@ -46,17 +44,6 @@ def the_name_is_short(target: CoreweaveSpec, name: str) -> Iterator[Finding]:
         yield ("name",), repr(name), allowed, f"shorten it by {len(name) - MAX_NAME}"
 
 
-def networks_are_apart(target: CoreweaveSpec) -> Iterator[Finding]:
-    """Overlapping ranges would send packets to the wrong side."""
-    network = target.network
-    ranges = {name: getattr(network, name) for name in type(network).model_fields}
-    for (first, one), (second, other) in combinations(ranges.items(), 2):
-        if one.overlaps(other):
-            got = f"{other}, which overlaps {first} {one}"
-            path = ("target", "network", second)
-            yield path, got, "three ranges that do not overlap", "move one of the two ranges"
-
-
 def the_network_holds_the_pods(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     """The pods' range cannot be widened later."""
     needed = NODE_POD_ADDRESSES * sum(pool.num_nodes for pool in pools)
@@ -72,13 +59,6 @@ def machines_exist(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
     yield from cloud_validators.machines_exist(target, pools, what=what, listed_by=listed_by)
     for index, pool, machine in with_machines("coreweave", pools):
         yield from machine_is_sold(index, pool, machine, target.zone)
-
-
-def pools_agree_with_their_machines(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
-    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
-    for index, pool, machine in with_machines("coreweave", pools):
-        yield from fabric_is_the_machines(index, pool, machine)
-        yield from accelerator_is_the_machines(index, pool, machine)
 
 
 def racks_are_whole(target: CoreweaveSpec, pools: Pools) -> Iterator[Finding]:
@@ -150,11 +130,6 @@ def the_bucket_has_a_name_that_coreweave_takes(
         yield ("storage", "object_store", "bucket"), repr(bucket), allowed, "choose another name"
 
 
-def the_object_store_has_no_size(target: CoreweaveSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """AI Object Storage grows with its content."""
-    yield from cloud_validators.the_object_store_has_no_size(target.kind, storage)
-
-
 def groups_come_from_somewhere(target: CoreweaveSpec, teams: tuple[TeamSpec, ...]) -> Iterator[Finding]:
     """CoreWeave's own tokens have no groups of yours."""
     if target.oidc is None and any(team.groups for team in teams):
@@ -188,4 +163,10 @@ def teams_share_no_principal(target: CoreweaveSpec, teams: tuple[TeamSpec, ...])
             yield path, f"nothing for {name}", "every team of the stack", f"add `{name}:` with its principal"
 
 
-CHECKS = Checks(__name__, declared_machines_fit_the_cloud)
+CHECKS = Checks(
+    __name__,
+    declared_machines_fit_the_cloud,
+    networks_are_apart,
+    pools_agree_with_their_machines,
+    the_object_store_has_no_size,
+)

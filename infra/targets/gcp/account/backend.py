@@ -6,8 +6,6 @@ The engine overwrites its state in place, which a locked retention policy would 
 deleted objects are retained instead, and the engine's own lock prevents concurrent runs.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -2,8 +2,6 @@
 resources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import httpx

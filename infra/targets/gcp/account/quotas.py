@@ -1,7 +1,5 @@
 """Finds the quotas of a Google Cloud project that are too small for a stack."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ custom role, limit on granting roles, and workload identity federation. It creat
 The role's permissions follow from the resource types that the stack declares.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 
@@ -33,7 +31,7 @@ def deploy_role(
         (
             "give the role, under `condition`, to a separate service account, in the project, and put that"
             " among access.admins",
-            "roles/iam.workloadIdentityUser on that service account, for `member`",
+            "roles/iam.workloadIdentityUser on that service account, for each of `members`",
             "it applies to the whole project, as roles cannot be limited to a stack: use a project per stack",
             "the roles that `trainyard stack state-bucket` prints, for the state and its key",
         ),
@@ -54,12 +52,15 @@ def _grants(declared: Sequence[DeclaredResource]) -> Mapping[str, object]:
 
 
 def trust(spec: GcpSpec, pipeline: Pipeline) -> Mapping[str, object]:
-    """Return a workload identity pool's provider for the pipeline's jobs only, and their member."""
+    """Return a workload identity pool's provider for the pipeline's jobs only, and their members."""
     pool = f"projects/{spec.project_number}/locations/global/workloadIdentityPools/{pipeline.service}"
-    start, is_pattern = pipeline.subject.removesuffix("*"), pipeline.subject.endswith("*")
-    condition = f"assertion.sub.startsWith('{start}')" if is_pattern else f"assertion.sub == '{start}'"
+    subjects = [each.removesuffix("*") for each in pipeline.subjects]
+    is_pattern = [*pipeline.subjects] != subjects
+    condition = f"assertion.sub.startsWith('{subjects[0]}')" if is_pattern else f"assertion.sub in {subjects}"
+    if pipeline.ids:
+        condition += f" && assertion.repository_id == '{pipeline.ids.partition('/')[2]}'"
     project = "repository" if pipeline.service == "github" else "project_path"
-    subjects = f"principal://iam.googleapis.com/{pool}/subject/{start}"
+    members = [f"principal://iam.googleapis.com/{pool}/subject/{each}" for each in subjects]
     of_project = f"principalSet://iam.googleapis.com/{pool}/attribute.project/{pipeline.project}"
     return {
         "provider": {
@@ -71,5 +72,5 @@ def trust(spec: GcpSpec, pipeline: Pipeline) -> Mapping[str, object]:
             },
             "attributeCondition": condition,
         },
-        "member": of_project if is_pattern else subjects,
+        "members": [of_project] if is_pattern else members,
     }

@@ -44,7 +44,7 @@ def make_bucket(scope: Scope, name: str, keys: Keys, teams: Iterable[str], lifec
         public_access_prevention="enforced",
         encryption=BucketEncryptionArgs(default_kms_key_name=keys.data),
         soft_delete_policy=BucketSoftDeletePolicyArgs(
-            retention_duration_seconds=lifecycle.deleted_days * 24 * 3600
+            retention_duration_seconds=lifecycle.checkpoint_days(scope.spec.LEAST_DELETED_DAYS) * 24 * 3600
         ),
         lifecycle_rules=_lifecycle(lifecycle),
         force_destroy=False,

@@ -2,8 +2,6 @@
 and the cluster's settings for the operators and queues.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
@@ -97,7 +95,7 @@ class GcpCluster(Cluster):
         made = self._pools(stack, NodePoolDeps(scope, keys, control_plane, identity, nics))
         self.access = claim_and_connect(stack.name, config, control_plane.cluster, self, made["system"])
         publish(self.access, self, [nic for of_class in nics.values() for nic in of_class])
-        bucket = stack.storage.object_store.bucket
+        bucket, second = stack.storage.object_store.bucket, spec.second_filesystem
         make_bucket(
             scope,
             bucket,
@@ -110,7 +108,8 @@ class GcpCluster(Cluster):
             endpoint=control_plane.endpoint,
             ca_certificate=control_plane.ca_certificate,
             kubeconfig=config,
-            volume_source=make_filesystem(scope, network, keys),
+            volume_source=make_filesystem(scope, spec.filesystem, network, keys),
+            second_source=make_filesystem(scope, second, network, keys) if second else None,
             object_store=ObjectStoreOutputs("https://storage.googleapis.com", bucket),
             storage_classes=(_disks(keys),),
             bucket_source=_bucket_volumes(bucket),

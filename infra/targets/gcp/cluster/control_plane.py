@@ -212,10 +212,10 @@ def _addons(scope: Scope) -> ClusterAddonsConfigArgs:
 
 def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
     """Return a kubeconfig that holds no token: gke-gcloud-auth-plugin gets one. Secret nevertheless."""
-    # Not usable before its reader has access.
-    dependencies = [grant.id for grant in control_plane.access]
-    parts = pulumi.Output.all(control_plane.endpoint, control_plane.ca_certificate, *dependencies)
     existing = scope.spec.existing_cluster
+    # Not usable before its reader has access, which in an existing cluster they have.
+    dependencies = [] if existing else [grant.id for grant in control_plane.access]
+    parts = pulumi.Output.all(control_plane.endpoint, control_plane.ca_certificate, *dependencies)
     by_address = bool(existing.certificate_authority) if existing else not scope.spec.access.dns_endpoint
     return pulumi.Output.secret(
         parts.apply(

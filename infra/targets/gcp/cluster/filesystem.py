@@ -27,9 +27,10 @@ SHARE = "training"
 _MAX_INSTANCE_ID = 63
 
 
-def make_filesystem(scope: Scope, network: Network, keys: Keys) -> VolumeSource:
-    """Make the filesystem of the stack, or use the one that it names; return how folders become volumes."""
-    spec = scope.spec.filesystem
+def make_filesystem(
+    scope: Scope, spec: ManagedLustreSpec | FilestoreSpec, network: Network, keys: Keys
+) -> VolumeSource:
+    """Make a filesystem of the stack, or use the one that it names; return how folders become volumes."""
     if isinstance(spec, ManagedLustreSpec):
         parent = f"{scope.project}/{_zone(scope, spec.zone)}"
         if spec.existing:
@@ -38,7 +39,7 @@ def make_filesystem(scope: Scope, network: Network, keys: Keys) -> VolumeSource:
         made = _lustre(scope, spec, network, keys)
         # `10.0.0.2@tcp:/name` → the address
         address = made.mount_point.apply(lambda point: point.partition("@")[0])
-        return lustre_volumes(f"{parent}/{_lustre_id(scope)}", address, LUSTRE_NAME)
+        return lustre_volumes(f"{parent}/{_lustre_id(scope, spec)}", address, LUSTRE_NAME)
     if spec.existing:
         return filestore_volumes(str(spec.existing.address), spec.existing.share)
     share = _filestore(scope, spec, network, keys)
@@ -53,8 +54,8 @@ def _address(networks: Sequence[InstanceNetwork]) -> pulumi.Output[str]:
 
 def _lustre(scope: Scope, spec: ManagedLustreSpec, network: Network, keys: Keys) -> Lustre:
     return Lustre(
-        scope.named("lustre"),
-        instance_id=_lustre_id(scope),
+        scope.named(spec.role("lustre")),
+        instance_id=_lustre_id(scope, spec),
         location=_zone(scope, spec.zone),
         filesystem=LUSTRE_NAME,
         capacity_gib=str(spec.capacity_gib),
@@ -69,8 +70,8 @@ def _lustre(scope: Scope, spec: ManagedLustreSpec, network: Network, keys: Keys)
     )
 
 
-def _lustre_id(scope: Scope) -> str:
-    return names.fit(scope.named("lustre"), _MAX_INSTANCE_ID)
+def _lustre_id(scope: Scope, spec: ManagedLustreSpec) -> str:
+    return names.fit(scope.named(spec.role("lustre")), _MAX_INSTANCE_ID)
 
 
 def _zone(scope: Scope, zone: str | None) -> str:
@@ -95,7 +96,7 @@ def lustre_volumes(handle: str, address: pulumi.Input[str], name: str) -> Volume
 
 def _filestore(scope: Scope, spec: FilestoreSpec, network: Network, keys: Keys) -> Filestore:
     return Filestore(
-        scope.named("filestore"),
+        scope.named(spec.role("filestore")),
         tier=spec.tier.upper(),
         location=scope.region if spec.tier == "regional" else _zone(scope, spec.zone),
         file_shares=InstanceFileSharesArgs(name=SHARE, capacity_gb=spec.capacity_gib),

@@ -2,8 +2,6 @@
 address ranges, and IAM members of services and pods.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from infra.common.subnets import GkeRanges, gke_ranges

@@ -2,8 +2,6 @@
 for all nodes. It creates no Pulumi resources.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 

@@ -2,8 +2,6 @@
 resources to use.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, ClassVar, Literal
 
@@ -219,6 +217,7 @@ class GcpSpec(WithMachines, ManagedTargetSpec):
 
     DEFAULTED: ClassVar = frozenset({"zones"})
     USUAL_BUCKET: ClassVar[str] = "{project}-{name}-checkpoints"
+    LEAST_DELETED_DAYS: ClassVar[int] = 7
     USUAL_SYSTEM: ClassVar = {"machine": "e2-standard-8", "nodes": 3}
     AS_MANY_IN_EACH_ZONE: ClassVar[bool] = True
     ZONE: ClassVar[str] = "{region}-{letter}"
@@ -243,6 +242,9 @@ class GcpSpec(WithMachines, ManagedTargetSpec):
     training_image: PinnedImage = Field(description="image that jobs run in, by digest, in a registry")
     filesystem: Annotated[ManagedLustreSpec | FilestoreSpec, Field(discriminator="kind")] = Field(
         description="the shared filesystem for checkpoints and datasets"
+    )
+    second_filesystem: Annotated[ManagedLustreSpec | FilestoreSpec, Field(discriminator="kind")] | None = (
+        Field(default=None, description="another one, only to copy to it or from it: docs/datasets.md")
     )
     kms_key: KeyName | None = Field(
         default=None,

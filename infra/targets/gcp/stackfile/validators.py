@@ -2,8 +2,6 @@
 pools (capacity, placement, TPU slices), filesystem sizes, groups, and an existing cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import catalog
@@ -16,20 +14,19 @@ from infra.stackfile.storage import StorageSpec
 from infra.targets import cloud_validators
 from infra.targets.cloud_validators import (
     EXISTING_CLUSTER,
-    accelerator_is_the_machines,
     access_is_the_clusters_owners,
     an_existing_filesystem_is_in_an_existing_network,
     claims_fit,
     cluster_has_a_supported_version,
     cluster_is_in_an_existing_network,
     declared_machines_fit_the_cloud,
-    fabric_is_one_of_the_machines,
     fabrics_over_zones,
     filesystem_zone_is_the_stacks,
     groups_are_spelled,
     machine_is_sold,
     nearest_steps,
     next_step,
+    pools_agree_with_their_machines,
     queues_see_the_nodes_that_they_count,
     reservation_fits_the_capacity,
     tags_are_within_limit,
@@ -122,13 +119,6 @@ def machines_are_sold(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
     """Google Cloud lists on-demand prices even of machine types that it does not sell on demand."""
     for index, pool, machine in with_machines("gcp", pools):
         yield from machine_is_sold(index, pool, machine, target.region)
-
-
-def pools_agree_with_their_machines(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
-    """Accelerator and fabric may be omitted; if set, they must be the machine's."""
-    for index, pool, machine in with_machines("gcp", pools):
-        yield from fabric_is_one_of_the_machines(index, pool, machine)
-        yield from accelerator_is_the_machines(index, pool, machine)
 
 
 def a_fabric_is_in_one_zone(target: GcpSpec, pools: Pools) -> Iterator[Finding]:
@@ -408,6 +398,7 @@ def labels_are_not_too_many(target: GcpSpec) -> Iterator[Finding]:
 CHECKS = Checks(
     __name__,
     declared_machines_fit_the_cloud,
+    pools_agree_with_their_machines,
     zones_of_pools_are_the_stacks,
     queues_see_the_nodes_that_they_count,
     an_existing_filesystem_is_in_an_existing_network,

@@ -1,7 +1,5 @@
 """The local target's component: an embedded cluster, a kind cluster, or any kube context."""
 
-from __future__ import annotations
-
 import base64
 import os
 import secrets
@@ -106,8 +104,8 @@ class LocalCluster(Cluster):
             kubeconfig=cluster.output("kubeconfig"),
             volume_source=source,
             object_store_keys=(
-                cluster.output("objectStoreAccessKey"),
-                cluster.output("objectStoreSecretKey"),
+                pulumi.Output.secret(cluster.output("objectStoreAccessKey")),
+                pulumi.Output.secret(cluster.output("objectStoreSecretKey")),
             ),
         )
         return _ControlPlane(outputs, cluster)

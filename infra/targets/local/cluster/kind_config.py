@@ -1,7 +1,5 @@
 """Renders the configuration of a kind cluster (Kubernetes in Docker) with the stack's nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

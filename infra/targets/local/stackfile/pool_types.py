@@ -1,7 +1,5 @@
 """Reports how changes of the embedded cluster's resource affect the nodes of each pool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The `target` section of a local stack: an embedded cluster, a kind cluster or a kube context."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Network
 from typing import Annotated, Any, ClassVar, Literal
 

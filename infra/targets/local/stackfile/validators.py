@@ -2,14 +2,12 @@
 for the object store, and the limits of an embedded cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from itertools import combinations
 
 from infra.stackfile.finding import Checks, Finding
 from infra.stackfile.images import ImagesSpec
 from infra.stackfile.node_pool import NodePoolSpec
+from infra.targets.cloud_validators import keys_of_clouds, networks_are_apart
 from infra.targets.local.stackfile.target import LocalSpec
 
 Pools = tuple[NodePoolSpec, ...]
@@ -32,32 +30,9 @@ def local_accelerators_are_simulated(pools: Pools) -> Iterator[Finding]:
             )
 
 
-def local_pools_have_no_cloud(pools: Pools) -> Iterator[Finding]:
+def local_pools_have_no_cloud(target: LocalSpec, pools: Pools) -> Iterator[Finding]:
     """Properties of a purchase from a cloud mean nothing on this host."""
-    for index, pool in enumerate(pools):
-        for key in _OF_CLOUDS:
-            if getattr(pool, key) is not None:
-                fix = "remove the key, or choose a cloud"
-                yield (
-                    ("pools", index, NodePoolSpec.key_of(key)),
-                    "a cloud's property",
-                    "nothing (kind: local)",
-                    fix,
-                )
-
-
-def local_networks_are_apart(target: LocalSpec) -> Iterator[Finding]:
-    """Overlapping ranges would send packets to the wrong side."""
-    ranges = {name: getattr(target.network, name) for name in type(target.network).model_fields}
-    for (first, one), (second, other) in combinations(ranges.items(), 2):
-        if one.overlaps(other):
-            got = f"{other}, which overlaps {first} {one}"
-            yield (
-                ("target", "network", second),
-                got,
-                "three ranges that do not overlap",
-                "move one of the two ranges",
-            )
+    yield from keys_of_clouds(target, pools, _OF_CLOUDS, "remove the key, or choose a cloud")
 
 
 def local_networks_have_usable_sizes(target: LocalSpec) -> Iterator[Finding]:
@@ -91,4 +66,4 @@ def imported_images_have_no_digests(target: LocalSpec, images: ImagesSpec) -> It
         yield ("images", "digests"), got, "nothing, on the embedded cluster", "remove the key"
 
 
-CHECKS = Checks(__name__)
+CHECKS = Checks(__name__, networks_are_apart)

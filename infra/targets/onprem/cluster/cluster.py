@@ -2,8 +2,6 @@
 vendors' operators, the NFS volumes and the object store. It installs no operator itself.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 from ipaddress import IPv4Address
@@ -15,7 +13,7 @@ import yaml
 
 import catalog
 from infra.common.artifacts import Artifacts
-from infra.common.kubernetes_objects import NodeLabels, claim_and_connect
+from infra.common.kubernetes_objects import FORCE, ObjectPatch, claim_and_connect
 from infra.operator_settings.amd_operator import AmdOperatorSettings
 from infra.operator_settings.dra_driver import DraDriverSettings
 from infra.operator_settings.gpu_operator import GpuOperatorSettings
@@ -76,7 +74,8 @@ class OnpremCluster(Cluster):
         )
         for pool in self.pools.values():
             for node, labels in node_labels(pool, spec.leaves or ()).items():
-                NodeLabels(node, labels, self.access.options(self))
+                about = {"name": node, "labels": dict(labels), "annotations": FORCE}
+                ObjectPatch("Node", about, self.access.options(self))
         self.outputs = _outputs(stack, spec, kubeconfig)
         self.register_outputs({"endpoint": self.outputs.endpoint})
 
@@ -84,12 +83,13 @@ class OnpremCluster(Cluster):
 def _outputs(stack: Stack, spec: OnpremSpec, kubeconfig: str) -> ClusterOutputs:
     cluster = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]
     ca_certificate = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
-    store = spec.object_store
+    store, second = spec.object_store, spec.second_filesystem
     return ClusterOutputs(
         endpoint=pulumi.Output.from_input(cluster["server"]),
         ca_certificate=pulumi.Output.from_input(ca_certificate),
         kubeconfig=pulumi.Output.secret(kubeconfig),
         volume_source=nfs_volumes(spec.filesystem),
+        second_source=nfs_volumes(second) if second else None,
         object_store=ObjectStoreOutputs(store.endpoint, stack.storage.object_store.bucket, store.secret),
         storage_classes=(shared_class(spec.filesystem),),
     )
@@ -134,7 +134,7 @@ def _roce(spec: OnpremSpec) -> dict[str, str]:
 def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings]) -> NodeSoftwareSettings:
     resources = {pool.accelerator_resource for pool in pools.values() if pool.accelerators_per_node}
     installs_gpus = spec.gpu_operator == "install" and NVIDIA_RESOURCE in resources
-    gpus = GpuOperatorSettings(spec.gpu_driver == "install", spec.service_monitors)
+    gpus = GpuOperatorSettings(spec.gpu_driver == "install", spec.service_monitors, spec.container_runtime)
     in_racks = any(catalog.fabric(pool.fabric_class).nvlink_domain for pool in pools.values())
     return NodeSoftwareSettings(
         network_operator=_network_operator(stack, spec),
@@ -144,6 +144,7 @@ def _software(stack: Stack, spec: OnpremSpec, pools: Mapping[str, PoolSettings])
         installs_nfs_driver=spec.filesystem.driver == "install",
         mirror=mirror_of(spec.mirror),
         node_os=spec.node_os,
+        installs_nfd=spec.node_feature_discovery == "install",
     )
 
 

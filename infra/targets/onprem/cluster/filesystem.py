@@ -1,7 +1,5 @@
 """Volumes and storage class of an NFS export, by the NFS CSI driver."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from infra.targets.base import StorageClass, VolumeSource

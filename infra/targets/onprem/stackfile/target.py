@@ -2,14 +2,13 @@
 software the stack installs or finds present.
 """
 
-from __future__ import annotations
-
 import re
 from ipaddress import IPv4Address
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from infra.common.names import USABLE_KINDS
 from infra.stackfile.amd import AmdSpec, Image
 from infra.stackfile.base import Boolean, Cidr, Name, NonNegative, Positive, Spec, matching, wrong
 from infra.stackfile.storage import FilesystemSpec
@@ -49,6 +48,15 @@ LabelKey = Annotated[
         r"([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?",
         "the key of a node label",
         "write it as `kubectl get nodes --show-labels` shows it",
+    ),
+]
+ExistingObjectName = Annotated[
+    str,
+    matching(
+        "existing_object",
+        rf"({'|'.join(USABLE_KINDS)}) [a-z0-9]([-.a-z0-9]*[a-z0-9])?",
+        f"a kind and a name, such as `StorageClass nfs`; kinds: {', '.join(USABLE_KINDS)}",
+        "write it as `trainyard doctor` shows it; other objects of the stack are its own",
     ),
 ]
 Address = Annotated[IPv4Address, BeforeValidator(_address)]
@@ -178,6 +186,11 @@ class OnpremSpec(ManagedTargetSpec):
         max_length=15,
         description="existing node labels of the network topology, widest level first",
     )
+    existing_objects: tuple[ExistingObjectName, ...] = Field(
+        default=(),
+        description="objects of others that equal the stack's, as `KIND NAME`: the stack uses them, and"
+        " neither changes nor deletes them",
+    )
     country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] | None = Field(
         default=None, description="country of the nodes (ISO 3166, such as DE), for data residency"
     )
@@ -198,6 +211,16 @@ class OnpremSpec(ManagedTargetSpec):
         default="install",
         description="NVIDIA DRA driver for racks with multi-node NVLink; `existing`: in the cluster",
     )
+    container_runtime: Literal["containerd", "k3s", "rke2"] = Field(
+        default="containerd",
+        description="whose containerd runs the nodes' containers, for the GPU Operator: the system's, or that"
+        " of k3s or RKE2",
+    )
+    node_feature_discovery: InstallMode = Field(
+        default="install",
+        description="Node Feature Discovery, which comes with the first vendor's operator; `existing`:"
+        " installed in the cluster",
+    )
     node_os: Annotated[str, Field(pattern=r"^[a-z]+[0-9]+(\.[0-9]+)?$")] = Field(
         default="ubuntu24.04", description="operating system of the nodes, as in tags of driver images"
     )
@@ -214,6 +237,9 @@ class OnpremSpec(ManagedTargetSpec):
     )
     infiniband: InfinibandSpec | None = Field(default=None, description="RDMA NICs of the nodes")
     filesystem: NfsSpec = Field(description="the shared filesystem for checkpoints and datasets")
+    second_filesystem: NfsSpec | None = Field(
+        default=None, description="another one, only to copy to it or from it: docs/datasets.md"
+    )
     object_store: S3Spec = Field(description="the object store for checkpoints")
     deletion_protection: Boolean = Field(
         default=True,

@@ -1,7 +1,5 @@
 """Checks of on-premises stack files: accelerators, NICs, fabric, address pools, node labels, air gap."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 
@@ -10,9 +8,12 @@ from infra.common import names
 from infra.stackfile.finding import Checks, Finding, unknown
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.source import KeyPath
-from infra.stackfile.storage import StorageSpec
-from infra.targets import cloud_validators
-from infra.targets.cloud_validators import amd_has_its_images, vendor
+from infra.targets.cloud_validators import (
+    amd_has_its_images,
+    keys_of_clouds,
+    the_object_store_has_no_size,
+    vendor,
+)
 from infra.targets.onprem.stackfile.target import InfinibandSpec, OnpremSpec
 
 Pools = tuple[NodePoolSpec, ...]
@@ -41,16 +42,8 @@ _OF_CLOUDS = ("machine", "zones", "reservation", "spot_waiver", "max_run_hours")
 
 def pools_have_no_cloud_only_keys(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
     """These keys choose how a cloud sells nodes; here the nodes exist."""
-    for index, pool in enumerate(pools):
-        for key in _OF_CLOUDS:
-            if getattr(pool, key) is not None:
-                fix = "remove the key; describe the machines by `accelerator` and `fabric`"
-                yield (
-                    ("pools", index, NodePoolSpec.key_of(key)),
-                    "a cloud's property",
-                    "nothing (kind: onprem)",
-                    fix,
-                )
+    fix = "remove the key; describe the machines by `accelerator` and `fabric`"
+    yield from keys_of_clouds(target, pools, _OF_CLOUDS, fix)
 
 
 def accelerators_are_known(target: OnpremSpec, pools: Pools) -> Iterator[Finding]:
@@ -297,12 +290,7 @@ def behind_an_air_gap_images_are_in_the_mirror(target: OnpremSpec) -> Iterator[F
             yield ("target", *below), repr(image), f"an image of the mirror's registry, {host}", fix
 
 
-def object_store_has_no_size(target: OnpremSpec, storage: StorageSpec) -> Iterator[Finding]:
-    """The object store exists already, with its own size."""
-    yield from cloud_validators.the_object_store_has_no_size(target.kind, storage)
-
-
-CHECKS = Checks(__name__, amd_has_its_images)
+CHECKS = Checks(__name__, amd_has_its_images, the_object_store_has_no_size)
 
 
 def _ethernet(target: OnpremSpec) -> InfinibandSpec | None:

@@ -5,6 +5,7 @@ a fabric nor a residency. This module serves the admission policies of the shipp
 """
 
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,17 +14,25 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.common import names
+from engine.provider.custom_resource_definitions import CustomResourceDefinitions, digest
+from infra.clients.kubernetes import ApiServer
+from infra.common import names, quantities
 from infra.program import declare
 from infra.stackfile import load
 from infra.stackfile.admission import AdmissionSpec
 from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.operators import OperatorsSpec
-from tests.infra.api_server import JOB_CONTROLLER, BareServer, Manifest, api_server
+from tests.engine.progress import RecordedProgress
+from tests.infra.api_server import ADMIN, JOB_CONTROLLER, BareServer, Manifest, api_server
 from tests.infra.plan import Plan, artifacts, record, stack_file
 from tests.policies.corpus import CONFIG, Case
 from tests.policies.corpus import load as corpus
 from tests.processes import wait_for
+from tests.servers import kubeconfig_of
+from tests.tables import table
+from trainyard.stack.cluster.names_taken import Planned, taken
+from trainyard.stack.cluster.pods import JOB, try_pods
+from trainyard.stack.cluster.seen import look
 
 TEAM = "team-research"
 IMAGE = f"registry.example.com/mine@sha256:{'1' * 64}"
@@ -156,26 +165,7 @@ def test_devices_of_a_fabric_come_with_accelerators(
         assert sound or "come with accelerators (nvidia.com/gpu)" in answer
 
 
-DEVICES, INTERFACE = "annotations of the node's runtime", "another interface would pass the network policy"
-
-
-@pytest.mark.parametrize(
-    ("annotation", "gives", "message"),
-    [
-        ("cdi.k8s.io/gpu", "/dev/nvidia7", DEVICES),
-        ("devices.gke.io/container.main", "/dev/nvidia7", DEVICES),
-        ("io.katacontainers.config.hypervisor.path", "/dev/nvidia7", DEVICES),
-        ("io.kubernetes.cri-o.Devices", "/dev/nvidia7", DEVICES),
-        ("netdevices.noderesource.dev/container.main", "/dev/nvidia7", DEVICES),
-        ("nvidia.cdi.k8s.io/gpu", "/dev/nvidia7", DEVICES),
-        ("org.systemd.property.DeviceAllow", "/dev/nvidia7", DEVICES),
-        ("run.oci.seccomp_bpf_data", "/dev/nvidia7", DEVICES),
-        ("cni.projectcalico.org/ipAddrs", "kube-system/host", INTERFACE),
-        ("k8s.v1.cni.cncf.io/networks", "kube-system/host", INTERFACE),
-        ("networking.gke.io/interfaces", "kube-system/host", INTERFACE),
-        ("v1.multus-cni.io/default-network", "kube-system/host", INTERFACE),
-    ],
-)
+@pytest.mark.parametrize(("annotation", "gives", "message"), table(__file__)["annotations"])
 def test_no_annotation_gives_a_pod_devices_or_another_interface(
     server: BareServer, annotation: str, gives: str, message: str
 ) -> None:
@@ -200,26 +190,45 @@ def tf_job(*types: str) -> Manifest:
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": ABOUT, "spec": spec}
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (train_job(), ""),
-        (train_job(limits=WHOLE), ""),
-        (train_job(limits={"nvidia.com/gpu": 0}), ""),
-        (train_job(limits={"cpu": 1}), "resourcesPerNode"),
-        (train_job(limits={}), "resourcesPerNode"),
-        (train_job(requests={"cpu": 1}), "resourcesPerNode"),
-        (train_job("of-the-administrator", limits=WHOLE), ""),
-        (train_job("of-the-administrator", limits={"cpu": 1}), "resourcesPerNode"),
-        (tf_job("Chief", "PS", "Worker", "Evaluator"), ""),
-        (tf_job("Worker", "worker"), "tfReplicaSpecs"),
-        (tf_job("Worker", "Helper"), "tfReplicaSpecs"),
-    ],
-)
-def test_the_queue_counts_all_pods_of_an_operator(server: BareServer, asked: Manifest, message: str) -> None:
-    """Operators accept forms of jobs that Kueue does not read, and would admit without accelerators."""
-    answer = server.refusal(asked)
-    assert (message in answer) and bool(answer) is bool(message), answer
+COUNTED = [
+    (train_job(), ""),
+    (train_job(limits=WHOLE), ""),
+    (train_job(limits={"nvidia.com/gpu": 0}), ""),
+    (train_job(limits={"cpu": 1}), "resourcesPerNode"),
+    (train_job(limits={}), "resourcesPerNode"),
+    (train_job(requests={"cpu": 1}), "resourcesPerNode"),
+    (train_job("of-the-administrator", limits=WHOLE), ""),
+    (train_job("of-the-administrator", limits={"cpu": 1}), "resourcesPerNode"),
+    (tf_job("Chief", "PS", "Worker", "Evaluator"), ""),
+    (tf_job("Worker", "worker"), "tfReplicaSpecs"),
+    (tf_job("Worker", "Helper"), "tfReplicaSpecs"),
+]
+"""Operators accept forms of jobs that Kueue does not read, and would admit without accelerators."""
+
+
+def near(level: str) -> Manifest:
+    asked = job()
+    asked["spec"]["template"]["metadata"] = {
+        "annotations": {"kueue.x-k8s.io/podset-required-topology": level}
+    }
+    return asked
+
+
+def named(name: str) -> Manifest:
+    return {**train_job(), "metadata": {**ABOUT, "name": name}}
+
+
+SENSIBLE = [
+    (job(resources={"limits": {**WHOLE, "nvidia.com/gpu": 16}}), "has (nvidia.com/gpu=8); take more"),
+    (train_job(limits={**WHOLE, "nvidia.com/gpu": "16"}), "has (nvidia.com/gpu=8); take more nodes"),
+    (near("cloud.provider.com/topology-rack"), "name a level of this cluster's topologies"),
+    (near("kubernetes.io/hostname"), ""),
+    (named("n" * 49), "metadata.name: shorten it"),
+    (named("n" * 48), ""),
+    (job(env=seen("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz012345")), "looks like a token"),
+    (job(env=seen("STRATEGY", "risk-averse-portfolio-of-models")), ""),
+]
+"""What can never run, or leaks a secret."""
 
 
 def with_spec(**fields: Any) -> dict[str, Any]:
@@ -372,21 +381,22 @@ def of_team(kind: str, about: Manifest | None = None, **fields: Any) -> Manifest
 EXTERNAL = of_team("Service", spec={"externalIPs": ["10.0.0.1"], "ports": [{"port": 443}]})
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (of_team("Secret", {"finalizers": ["example.com/mine"]}), "metadata.finalizers of a Secret"),
-        (of_team("Secret", stringData={"NVIDIA_VISIBLE_DEVICES": "all"}), "keys of a Secret"),
-        (of_team("Secret", stringData={"WANDB_API_KEY": "0"}), ""),
-        (EXTERNAL, "externalIPs"),
-        (of_team("Service", spec={"type": "ExternalName", "externalName": "x.example.com"}), "externalIPs"),
-        (of_team("Service", spec={"clusterIP": "None", "ports": [{"port": 29500}]}), ""),
-        # A cloud makes a disk of at least a GiB, and the quota counts the request.
-        (of_team("PersistentVolumeClaim", spec=claim("1")), "minimum storage usage"),
-        (of_team("PersistentVolumeClaim", spec=claim("1Gi")), ""),
-    ],
-)
-def test_secrets_services_and_claims_reach_no_further_than_their_team(
+OWN = [
+    (of_team("Secret", {"finalizers": ["example.com/mine"]}), "metadata.finalizers of a Secret"),
+    (of_team("Secret", stringData={"NVIDIA_VISIBLE_DEVICES": "all"}), "keys of a Secret"),
+    (of_team("Secret", stringData={"WANDB_API_KEY": "0"}), ""),
+    (EXTERNAL, "externalIPs"),
+    (of_team("Service", spec={"type": "ExternalName", "externalName": "x.example.com"}), "externalIPs"),
+    (of_team("Service", spec={"clusterIP": "None", "ports": [{"port": 29500}]}), ""),
+    # A cloud makes a disk of at least a GiB, and the quota counts the request.
+    (of_team("PersistentVolumeClaim", spec=claim("1")), "minimum storage usage"),
+    (of_team("PersistentVolumeClaim", spec=claim("1Gi")), ""),
+]
+"""Secrets, services and claims reach no further than their team."""
+
+
+@pytest.mark.parametrize(("asked", "message"), [*COUNTED, *SENSIBLE, *OWN])
+def test_what_no_other_team_or_queue_may_suffer_from_is_refused(
     server: BareServer, asked: Manifest, message: str
 ) -> None:
     answer = server.refusal(asked)
@@ -419,24 +429,7 @@ def test_a_refusal_has_another_reason_than_a_missing_right(server: BareServer) -
     assert server.reason({**job(), "metadata": {**ABOUT, "labels": {}}}) == "Invalid"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "sound"),
-    [
-        ("AWS_REGION", "us-east-1", False),
-        ("AWS_DEFAULT_REGION", "EU-WEST-1", True),
-        ("GOOGLE_REGION", "europe-west4", True),
-        ("CLOUDSDK_COMPUTE_REGION", "asia-east1", False),
-        ("AWS_ENDPOINT_URL", "https://s3.eu-west-1.amazonaws.com", True),
-        ("AWS_ENDPOINT_URL_S3", "https://bucket.s3.us-west-2.amazonaws.com/path", False),
-        ("AWS_ENDPOINT_URL_S3", "https://S3.US-EAST-1.AMAZONAWS.COM", False),
-        ("AWS_ENDPOINT_URL_S3", "https://s3-us-west-2.amazonaws.com", False),
-        ("AWS_ENDPOINT_URL_S3", "https://vpce-1-2.s3.us-east-1.vpce.amazonaws.com", False),
-        ("AWS_ENDPOINT_URL_S3", "https://s3.us-east-1.api.aws", False),
-        ("AWS_ENDPOINT_URL_S3", "https://my-us-east-1.s3-eu-west-1.amazonaws.com", True),
-        ("AWS_ENDPOINT_URL_S3", "https://cwobject.com", True),
-        ("MY_REGION", "us-east-1", True),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "sound"), table(__file__)["regions"])
 def test_regions_and_endpoints_are_resident(server: BareServer, name: str, value: str, sound: bool) -> None:
     expected = "" if sound else "data of this stack may be in eu"
     env = seen(name, value)
@@ -533,3 +526,73 @@ def test_the_plan_and_the_api_server_evaluate_the_corpus_alike(server: BareServe
     assert wrong == {}
     assert alike == {True: set(EVALUATED_BY_BOTH), False: set(ONLY_THE_PLAN)}
     assert len(pairs()) >= 20
+
+
+def test_pods_of_a_dry_run_pass_the_stacks_own_rules_and_a_foreign_policy_is_named(
+    server: BareServer, found: Plan
+) -> None:
+    _, api = api_of(server)
+    planned = [{"type": each.type, "inputs": each.inputs} for each in found.resources]
+    protocol = json.loads(json.dumps(planned), parse_int=float)  # which has floats only
+    states = quantities.whole_numbers(protocol)
+    stack = load(stack_file("coreweave"))
+    assert try_pods(api, stack, states) == ([], [])
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    rule = {"expression": f"object.metadata.name != '{JOB}-0'", "message": "limits are required"}
+    policy = {"matchConstraints": {"resourceRules": [pods]}, "validations": [rule]}
+    binding = {"policyName": "theirs", "validationActions": ["Deny"]}
+    about = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "theirs"}}
+    for kind, spec in (("", policy), ("Binding", binding)):
+        server.apply({**about, "kind": f"ValidatingAdmissionPolicy{kind}", "spec": spec})
+    wait_for(lambda: try_pods(api, stack, states)[0])
+    (problem,), _ = try_pods(api, stack, states)
+    assert problem.got.startswith("refused by policy theirs")
+    assert problem.path.endswith(
+        "pods of torch-distributed, torch-ib-coreweave in team-platform, team-research"
+    )
+
+
+def api_of(server: BareServer) -> tuple[str, ApiServer]:
+    unverified: dict[str, Any] = {"insecure-skip-tls-verify": True}
+    text = yaml.safe_dump(kubeconfig_of(server.address, {"token": ADMIN}, **unverified))
+    return text, ApiServer.of(text)
+
+
+def test_an_object_of_others_is_compared_as_the_server_defaults_it(server: BareServer) -> None:
+    facts, (_, api) = table(__file__, "stored"), api_of(server)
+    theirs = facts["class"]
+    api.create("/apis/storage.k8s.io/v1/storageclasses", theirs)
+    for change, differs in facts["differs"]:
+        wanted = Planned("storage.k8s.io/v1", "StorageClass", "theirs", "", "", {**theirs, **change})
+        (found,) = taken(api, look(api, ()), [wanted], "trainyard/mine")
+        assert found.differs == differs
+
+
+def test_objects_are_stored_anew_before_their_version_goes(server: BareServer, tmp_path: Path) -> None:
+    facts = table(__file__, "stored")
+    old, both, new = facts["definitions"]
+    text, api = api_of(server)
+    mine, probe = ({**facts["widget"], "metadata": {"name": n, "namespace": TEAM}} for n in ("mine", "probe"))
+
+    def stored(widget: Manifest) -> str:
+        path = f"example.com/widgets/{TEAM}/{widget['metadata']['name']}"
+        return str(server.stored(path)["apiVersion"])
+
+    def is_stored_anew() -> bool:
+        server.apply(probe)
+        return stored(probe) == "example.com/v1"
+
+    server.apply(old)
+    wait_for(lambda: api.find(f"/apis/example.com/v1alpha1/namespaces/{TEAM}/widgets") is not None)
+    server.apply(mine)
+    server.apply(both)
+    wait_for(is_stored_anew)
+    assert stored(mine) == "example.com/v1alpha1"
+    (tmp_path / "bundle").write_text(yaml.safe_dump(new))
+    asked = {"kubeconfig": text, "owner": "trainyard/mine", "source": str(tmp_path / "bundle")}
+    digests = {"widgets.example.com": digest(new)}
+    CustomResourceDefinitions().create({**asked, "definitions": digests}, RecordedProgress())
+    assert stored(mine) == "example.com/v1"
+    found = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com")
+    assert found["status"]["storedVersions"] == ["v1"]
+    assert api.get(f"/apis/example.com/v1/namespaces/{TEAM}/widgets/mine")["spec"] == "kept"

@@ -86,7 +86,7 @@ def test_a_runtime_may_be_left_unchecked() -> None:
     assert "lifecycle" not in pod["containers"][0]
 
 
-@pytest.mark.parametrize("fabric", ["tcp", "rocm", "ici", "nvl72"])
+@pytest.mark.parametrize("fabric", ["tcp", "rocm", "ici"])
 def test_without_a_network_other_than_tcp_nothing_is_checked(fabric: str) -> None:
     container = on(fabric, command=["torchrun"])
     assert container["command"] == [*on_fabric(fabric), "torchrun"]

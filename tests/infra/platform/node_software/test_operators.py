@@ -7,11 +7,10 @@ import pytest
 import yaml
 
 from infra.common.kubernetes_objects import MANAGED_BY
-from infra.platform.base import RESTRICTED_CONTAINER
 from infra.platform.operators.kueue import configuration
 from infra.stackfile import Stack
 from infra.stackfile.operators import OperatorsSpec
-from tests.infra.plan import IMAGE, Plan, plan
+from tests.infra.plan import Plan, plan
 
 
 def with_operators(stack: Stack, operators: OperatorsSpec) -> Stack:
@@ -24,27 +23,6 @@ def legacy_plan(local: Stack, rendered: Path) -> Plan:
         {"training_operator": {"kinds": ("PyTorchJob", "XGBoostJob", "TFJob")}}
     )
     return plan(with_operators(local, legacy), rendered)
-
-
-def test_training_operator_serves_the_kinds_of_the_stack_and_never_mpijob(legacy_plan: Plan) -> None:
-    definitions = legacy_plan.named("CustomResourceDefinitions")["local-legacy-v1"]["definitions"]
-    assert sorted(definitions) == [
-        "pytorchjobs.kubeflow.org",
-        "tfjobs.kubeflow.org",
-        "xgboostjobs.kubeflow.org",
-    ]
-    pod = legacy_plan.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
-    assert pod["containers"][0]["args"][:3] == [
-        "--enable-scheme=pytorchjob",
-        "--enable-scheme=xgboostjob",
-        "--enable-scheme=tfjob",
-    ]
-    (hooks,) = (
-        each["webhooks"]
-        for name, each in legacy_plan.named("ValidatingWebhookConfiguration").items()
-        if "training-operator" in name
-    )
-    assert len(hooks) == 3
 
 
 def test_a_preview_makes_no_dry_run_on_webhooks_that_do_not_serve_yet(local: Stack, rendered: Path) -> None:
@@ -61,17 +39,6 @@ def test_fields_that_an_operator_fills_in_are_not_declared(legacy_plan: Plan) ->
     """Else the next `up` would report a change, and replace the object."""
     certificate = legacy_plan.named("Secret")["kubeflow/training-operator-webhook-cert"]
     assert "data" not in certificate
-
-
-def test_workers_of_a_pytorch_job_wait_in_a_container_that_pod_security_admits(legacy_plan: Plan) -> None:
-    template = legacy_plan.named("ConfigMap")["kubeflow/pytorch-init-container"]["data"]["initContainer.yaml"]
-    [container] = yaml.safe_load(template)
-    assert container["image"] == "{{.InitContainerImage}}"
-    assert container["securityContext"] == RESTRICTED_CONTAINER
-    pod = legacy_plan.named("Deployment")["kubeflow/training-operator"]["spec"]["template"]["spec"]
-    assert f"--pytorch-init-container-image={IMAGE}" in pod["containers"][0]["args"]
-    assert pod["volumes"][-1]["configMap"] == {"name": "pytorch-init-container"}
-    assert pod["containers"][0]["volumeMounts"][-1]["mountPath"] == "/etc/config"
 
 
 def test_legacy_kinds_are_queued_only_where_they_are_served() -> None:
@@ -146,13 +113,6 @@ def test_queues_wait_until_kueue_serves(local_plan: Plan) -> None:
     (topology,) = (each for each in local_plan.resources if each.type.endswith(":Topology"))
     assert any("kueue-system/kueue-controller-manager" in urn for urn in topology.dependencies)
     assert any("ServingWebhooks" in urn for urn in topology.dependencies)
-
-
-def test_kueues_configuration_reaches_its_config_map(local_plan: Plan, local: Stack) -> None:
-    config = local_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]
-    text = config["data"]["controller_manager_config.yaml"]
-    expected = configuration(local.operators, local.name)
-    assert yaml.safe_load(text)["waitForPodsReady"] == expected["waitForPodsReady"]
 
 
 def test_the_timeout_for_pods_to_be_ready_can_be_set() -> None:

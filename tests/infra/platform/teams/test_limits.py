@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 from infra.stackfile.stack_file import parse
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, plan
+from tests.infra.shown import blocks_of
 from tests.patches import changed
 
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "stackfile" / "queues" / "good.yaml").read_text())
@@ -19,22 +21,9 @@ def found(rendered: Path) -> Plan:
     return plan(parse(GOOD), rendered)
 
 
-def test_a_quota_holds_the_stacks_limits_and_what_the_platform_uses(found: Plan) -> None:
-    hard = found.named("ResourceQuota")["team-speech/team"]["spec"]["hard"]
-    assert hard == {
-        "pods": "64",
-        "count/pods": "640",
-        "requests.cpu": "64",
-        "requests.nvidia.com/gpu": "10",
-        "requests.memory": "256Gi",
-        "requests.storage": "21Gi",  # 20 of checkpoints, 1 of the training environment
-        "count/jobs.batch": "100",
-        "count/secrets": "20",
-        "count/configmaps": "100",
-        "count/services": "100",
-        "services.loadbalancers": "0",
-        "services.nodeports": "0",
-    }
+def test_limits_and_queues_are_those_of_the_stack_file(found: Plan) -> None:
+    held = blocks_of(found, "ResourceQuota", "LimitRange", "ClusterQueue", "trainyard-admission/teams")
+    assert_golden(held, "queues-local")
 
 
 def test_a_teams_quota_of_accelerators_is_what_its_queues_allow(found: Plan, local_plan: Plan) -> None:
@@ -62,23 +51,3 @@ def test_custom_resources_are_counted_where_the_stack_limits_them(rendered: Path
         "count/mpijobs.kubeflow.org": "50",
         "count/pytorchjobs.kubeflow.org": "50",
     }
-
-
-def test_quantities_are_written_in_the_form_that_the_api_server_returns(rendered: Path) -> None:
-    """The next `up` would report other forms as changed."""
-    many = plan(parse(changed(GOOD, {"teams[1].limits.jobs": 2000})), rendered)
-    assert many.named("ResourceQuota")["team-speech/team"]["spec"]["hard"]["count/jobs.batch"] == "2k"
-
-
-def test_containers_without_requests_get_small_ones_and_none_fills_its_node(found: Plan) -> None:
-    [container, pod, claim] = found.named("LimitRange")["team-speech/team"]["spec"]["limits"]
-    assert container["defaultRequest"] == {"cpu": "50m", "memory": "128Mi", "ephemeral-storage": "0"}
-    assert container["max"] == container["default"] == {"ephemeral-storage": "50Gi"}
-    assert "memory" not in container["default"], "it would end sound jobs"
-    assert pod == {"type": "Pod", "max": {"ephemeral-storage": "200Gi"}}, "of all containers together"
-    assert claim == {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}
-
-
-def test_jobs_are_held_to_their_size_by_admission(found: Plan) -> None:
-    lists = found.named("ConfigMap")["trainyard-admission/teams"]["data"]
-    assert (lists["speech.job_pods"], lists["vision.job_pods"]) == ("8", "100")

@@ -10,6 +10,7 @@ import yaml
 from infra.stackfile import Stack
 from infra.stackfile.stack_file import parse
 from tests.infra.plan import Plan, plan
+from tests.patches import changed
 
 GOOD = yaml.safe_load((Path(__file__).parents[2] / "stackfile" / "queues" / "good.yaml").read_text())
 
@@ -31,19 +32,6 @@ def flavors(found: Plan, queue: str) -> dict[str, dict[str, dict[str, Any]]]:
         }
         for flavor in group["flavors"]
     }
-
-
-def test_weights_and_limits_are_those_of_the_stack_file(weighted: Plan) -> None:
-    found = {name: each["spec"].get("fairSharing") for name, each in weighted.named("ClusterQueue").items()}
-    assert found == {"vision": {"weight": "2"}, "speech": {"weight": "1"}, "robots": None}
-    vision, speech = flavors(weighted, "vision"), flavors(weighted, "speech")
-    assert vision["spot"]["nvidia.com/gpu"] == {
-        "nominalQuota": "4",
-        "borrowingLimit": "2",
-        "lendingLimit": "4",
-    }
-    assert vision["on-demand"]["nvidia.com/gpu"] == {"nominalQuota": "2", "lendingLimit": "0"}
-    assert speech["spot"]["nvidia.com/gpu"] == {"nominalQuota": "2"}
 
 
 def test_fair_sharing_is_on_where_a_queue_has_a_weight(weighted: Plan, local_plan: Plan) -> None:
@@ -81,3 +69,20 @@ def test_a_kueue_of_others_finds_quota_for_all_that_pods_request_and_queues_no_p
     queues = {name.rpartition("/")[2] for name in found.named("LocalQueue")}
     assert queues
     assert "default" not in queues
+
+
+def test_only_the_local_queues_of_a_closed_or_expired_team_hold_their_jobs(rendered: Path) -> None:
+    teams = {
+        "teams[0].closed": "2026-01-01",
+        "teams[2].expires": "2026-01-01",
+        "teams[1].expires": "2999-12-31",
+        "teams[1].owner": "ada@example.com",
+    }
+    found = plan(parse(changed(GOOD, teams)), rendered)
+    made = found.named("LocalQueue")
+    held = {name for name, each in made.items() if each["spec"].get("stopPolicy") == "Hold"}
+    assert held == {name for name in made if name.startswith(("team-vision/", "team-robots/"))}
+    assert len(held) < len(made)
+    annotations = found.named("Namespace")[f"team-{GOOD['teams'][1]['name']}"]["metadata"]["annotations"]
+    assert annotations["trainyard.dev/team-owner"] == "ada@example.com"
+    assert "/" in annotations["trainyard.dev/owner"], "the stack's mark, PROJECT/STACK"

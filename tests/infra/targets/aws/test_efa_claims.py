@@ -1,8 +1,6 @@
 """EFA by Dynamic Resource Allocation: the driver, and the ResourceClaims of pods for NICs."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,9 @@ from infra.stackfile import Stack
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.aws.stackfile.nics import network_interfaces
 from tests.infra.evaluated import findings
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, plan
+from tests.infra.shown import blocks_of
 
 EFA = [
     machine
@@ -34,12 +34,6 @@ def claims_plan(aws: Stack, rendered: Path) -> Plan:
     return plan(claiming(aws), rendered)
 
 
-def pod_of(found: Plan, runtime: str) -> Mapping[str, Any]:
-    jobs = found.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]["replicatedJobs"]
-    pod: Mapping[str, Any] = jobs[0]["template"]["spec"]["template"]["spec"]
-    return pod
-
-
 def driver_nodes(found: Plan) -> tuple[list[str], list[str]]:
     """Return labels and values that select the DRA driver's nodes."""
     chosen = found.named("Release")["aws-dranet"]["values"]["supportedInstanceLabels"]
@@ -55,38 +49,16 @@ def test_every_machine_with_efa_has_a_class_that_claims_all_its_nics(machine: ca
     cards = [each for each in network_interfaces(machine) if each.interface_type]
     assert variant.claim.count == plugin_count == len(cards)
     assert variant.claim.count <= 32  # the limit of a claim (resource.k8s.io/v1)
-    assert (variant.environment, variant.unset, variant.hugepages_2mi_mib) == (
+    assert (variant.environment, variant.refused, variant.hugepages_2mi_mib) == (
         plugged.environment,
-        plugged.unset,
+        plugged.refused,
         plugged.hugepages_2mi_mib,
     )
 
 
-def test_a_pod_claims_the_nics_and_asks_for_no_resource_of_the_plugin(claims_plan: Plan) -> None:
-    pod = pod_of(claims_plan, "torch-efav3-dra")
-    (container,) = pod["containers"]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "hugepages-2Mi": "5120Mi"}
-    (asked,) = container["resources"]["claims"]
-    (made,) = pod["resourceClaims"]
-    assert asked["name"] == made["name"]
-    for team in ("research", "platform"):
-        template = claims_plan.named("ResourceClaimTemplate")[
-            f"team-{team}/{made['resourceClaimTemplateName']}"
-        ]
-        (request,) = template["spec"]["spec"]["devices"]["requests"]
-        assert request["exactly"] == {
-            "deviceClassName": "efa.networking.k8s.aws",
-            "allocationMode": "ExactCount",
-            "count": 16,
-        }
-
-
-def test_the_driver_replaces_the_device_plugin(claims_plan: Plan, aws_plan: Plan) -> None:
-    assert "kube-system/efa-device-plugin" not in claims_plan.named("DaemonSet")
-    assert driver_nodes(claims_plan) == (["trainyard.dev/fabric"], ["efav3-dra"])
-    labels = claims_plan.named("NodeGroup")["training-on-demand-us-east-2b"]["labels"]
-    assert labels["trainyard.dev/fabric"] == "efav3-dra"
-    assert aws_plan.named("Release").keys() == {"cluster-autoscaler"}
+def test_pods_claim_their_nics_and_the_driver_replaces_the_device_plugin(claims_plan: Plan) -> None:
+    concerned = ("torch-efav3-dra", "ResourceClaimTemplate", "Release", "DaemonSet", "NodeGroup")
+    assert_golden(blocks_of(claims_plan, *concerned), "claims-aws")
 
 
 def test_nodes_have_the_one_or_the_other_where_a_stack_has_both(aws: Stack, rendered: Path) -> None:
@@ -111,8 +83,3 @@ def test_nodes_have_the_one_or_the_other_where_a_stack_has_both(aws: Stack, rend
 
 def test_the_policies_let_it_pass(claims_plan: Plan) -> None:
     assert findings("aws", claims_plan) == []
-
-
-def test_queues_do_not_count_what_is_claimed(claims_plan: Plan) -> None:
-    config = claims_plan.named("ConfigMap")["kueue-system/kueue-manager-config"]["data"]
-    assert "KueueDRAIntegration: false" in config["controller_manager_config.yaml"]

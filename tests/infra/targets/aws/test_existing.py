@@ -1,6 +1,5 @@
 """Existing AWS resources, such as a VPC or a cluster, are used, and neither created nor deleted."""
 
-import json
 from datetime import date
 from pathlib import Path
 
@@ -23,7 +22,9 @@ from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.existing import Existing
 from rehearsal.aws.models import client
 from tests.infra.evaluated import findings
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, cluster_plan, plan
+from tests.infra.shown import blocks_of
 from tests.infra.targets.aws.test_moto import Lifecycle, in_order
 from tests.infra.targets.aws.test_plan_of_aws import with_provider
 from trainyard.cost.price import price_report
@@ -51,37 +52,9 @@ def found(aws: Stack, rendered: Path) -> Plan:
     return cluster_plan(stack, rendered)
 
 
-def test_an_existing_vpc_is_used(found: Plan) -> None:
-    made = {each.type for each in found.resources}
-    assert not made & {"aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:ec2/vpcEndpoint:VpcEndpoint"}
-    assert found.named("Cluster")["training"]["vpcConfig"]["subnetIds"] == list(SUBNETS.values())
-    assert found.named("SecurityGroup")["training-efa"]["vpcId"] == VPC
-    assert found.named("NodeGroup")["training-on-demand-us-east-2b"]["subnetIds"] == [SUBNETS["us-east-2b"]]
-
-
-def test_an_existing_key_encrypts_all_data_and_secrets_have_a_separate_one(found: Plan) -> None:
-    assert found.named("Key").keys() == {"training-cluster-key"}
-    disks = [each["blockDeviceMappings"][0]["ebs"] for each in found.named("LaunchTemplate").values()]
-    assert {disk["kmsKeyId"] for disk in disks} == {KEY}
-    assert found.named("LustreFileSystem")["training-lustre"]["kmsKeyId"] == KEY
-    assert found.named("RolePolicy")["training-team-research"]["policy"].count(KEY) == 1
-
-
-def test_an_existing_bucket_is_linked_and_not_changed(found: Plan) -> None:
-    assert not any("aws:s3" in each.type for each in found.resources)
-    link = found.named("DataRepositoryAssociation")["training-lustre"]
-    assert link["dataRepositoryPath"] == "s3://example-training-checkpoints/filesystem"
-
-
-def test_a_queue_gets_every_preemption_notice_of_ec2(found: Plan) -> None:
-    patterns = " ".join(str(each["eventPattern"]) for each in found.named("EventRule").values())
-    for notice in ("Spot Instance Interruption", "Rebalance Recommendation", "State-change", "Health Event"):
-        assert notice in patterns
-    assert len(found.named("EventTarget")) == 4
-
-
-def test_managed_groups_need_no_queue(aws_plan: Plan) -> None:
-    assert not aws_plan.named("Queue")
+def test_existing_vpc_key_and_bucket_are_used_and_the_rest_is_the_golden_plan(found: Plan) -> None:
+    """A VPC, a key and a bucket that exist are no resources; a queue gets every preemption notice of EC2."""
+    assert_golden(blocks_of(found, "aws:"), "existing-aws")
 
 
 def test_an_existing_lustre_is_mounted_and_admits_the_nodes(aws: Stack, rendered: Path) -> None:
@@ -118,10 +91,6 @@ def test_an_existing_efs_is_mounted_and_admits_the_nodes(aws: Stack, rendered: P
     assert f"{FILESYSTEM}:/checkpoints/research" in volumes
 
 
-OF_THE_OWNER = ("eks/cluster:", "eks/addon:", "logGroup:", "accessPolicyAssociation:", "logMetricFilter:")
-"""Types of resources that an existing cluster has."""
-
-
 @pytest.fixture(scope="module")
 def in_a_cluster(aws: Stack) -> Stack:
     assert isinstance(aws.target, AwsSpec)
@@ -134,30 +103,8 @@ def beside(in_a_cluster: Stack, rendered: Path) -> Plan:
     return plan(in_a_cluster, rendered)
 
 
-def test_an_existing_cluster_is_no_resource_of_the_stack(beside: Plan) -> None:
-    assert not [each.type for each in beside.resources if any(kind in each.type for kind in OF_THE_OWNER)]
-    assert beside.named("Key").keys() == {"training-data-key"}
-    assert "training-cluster" not in beside.named("Role")
-
-
-def test_pools_and_identities_go_into_it(beside: Plan) -> None:
-    groups = beside.named("NodeGroup")
-    assert groups.keys() >= {"training-system", "training-on-demand-us-east-2b"}
-    placed = [*groups.values(), *beside.named("PodIdentityAssociation").values()]
-    assert {each["clusterName"] for each in placed} == {"shared"}
-    templates = beside.named("LaunchTemplate")
-    assert templates["training-system"]["vpcSecurityGroupIds"] == [GROUP]
-    cards = templates["training-on-demand-us-east-2b"]["networkInterfaces"]
-    assert all(GROUP in each["securityGroups"] for each in cards)
-
-
-def test_only_its_teams_get_access_entries(beside: Plan) -> None:
-    entries = beside.named("AccessEntry")
-    assert {each["principalArn"].rpartition("/")[2] for each in entries.values()} == {
-        "research",
-        "evaluation",
-    }
-    assert {each["clusterName"] for each in entries.values()} == {"shared"}
+def test_what_goes_into_an_existing_cluster_is_the_golden_plan(beside: Plan) -> None:
+    assert_golden({**blocks_of(beside, "aws:"), "outputs": dict(beside.outputs)}, "beside-aws")
 
 
 def test_its_objects_are_deleted_one_by_one_since_the_cluster_is_retained(beside: Plan) -> None:
@@ -165,14 +112,6 @@ def test_its_objects_are_deleted_one_by_one_since_the_cluster_is_retained(beside
     assert objects
     assert {each.deleted_with for each in objects} == {""}
     assert "disk" not in beside.named("StorageClass")
-
-
-def test_the_kubeconfig_asks_for_tokens_of_that_cluster(beside: Plan) -> None:
-    (user,) = json.loads(beside.outputs["kubeconfig"])["users"]
-    asked = user["user"]["exec"]["args"]
-    assert asked[asked.index("--cluster-name") + 1] == "shared"
-    (cluster,) = json.loads(beside.outputs["kubeconfig"])["clusters"]
-    assert cluster["cluster"] == {"server": EKS.endpoint, "certificate-authority-data": "Y2E="}
 
 
 def test_the_policies_let_it_pass(beside: Plan, in_a_cluster: Stack, rendered: Path) -> None:

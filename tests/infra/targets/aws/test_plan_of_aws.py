@@ -1,21 +1,17 @@
 """The plans of the shipped AWS stacks."""
 
-import json
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 from infra.common.artifacts import ROOT
-from infra.stackfile import Stack
+from infra.stackfile import Stack, load
 from infra.targets.aws.stackfile.target import AwsAccessSpec, AwsSpec
+from tests.infra.evaluated import assert_sound
 from tests.infra.fates import assert_all_data_is_known, assert_guide_tells_fates
 from tests.infra.golden import assert_golden
-from tests.infra.plan import Plan, Registration, cluster_plan, plan
+from tests.infra.plan import Plan, cluster_plan, plan, stack_file
 from tests.infra.shown import blocks_of
-
-
-def aws_resources(found: Plan) -> list[Registration]:
-    return [each for each in found.resources if each.type.startswith("aws:")]
 
 
 def test_the_plan_of_the_aws_stack_is_the_golden_one(aws_plan: Plan) -> None:
@@ -26,19 +22,10 @@ def test_the_plan_of_the_aws_dev_stack_is_the_golden_one(dev_plan: Plan) -> None
     assert_golden(blocks_of(dev_plan), "aws-dev")
 
 
-def test_the_first_preview_lists_every_resource_of_up(aws: Stack, aws_plan: Plan, rendered: Path) -> None:
-    preview = plan(aws, rendered, preview=True)
-    assert [each.urn for each in preview.resources] == [each.urn for each in aws_plan.resources]
-
-
-def test_every_resource_uses_the_stacks_one_provider(aws_plan: Plan) -> None:
-    (provider,) = {each.provider for each in aws_resources(aws_plan)}
-    assert "pulumi:providers:aws::training" in provider
-
-
-def test_objects_are_deleted_with_the_cluster(aws_plan: Plan) -> None:
-    objects = [each for each in aws_plan.resources if each.type.startswith("kubernetes:")]
-    assert {each.deleted_with.rpartition("$")[2] for each in objects} == {"aws:eks/cluster:Cluster::training"}
+def test_the_plans_are_sound(aws: Stack, aws_plan: Plan, dev_plan: Plan, rendered: Path) -> None:
+    stacks = {"aws": (aws, aws_plan), "aws-dev": (load(stack_file("aws-dev")), dev_plan)}
+    for name, (stack, found) in stacks.items():
+        assert_sound(name, stack, found, rendered, "aws:eks/cluster:Cluster")
 
 
 def test_a_runner_in_the_network_is_admitted_before_any_object_is_created(aws: Stack, rendered: Path) -> None:
@@ -55,20 +42,6 @@ def test_a_runner_in_the_network_is_admitted_before_any_object_is_created(aws: S
     assert (rule["fromPort"], rule["toPort"], rule["ipProtocol"]) == (443, 443, "tcp")
     (provider,) = (each for each in found.resources if each.type == "pulumi:providers:kubernetes")
     assert any(urn.endswith(f"::{name}") for urn in provider.depends_on["kubeconfig"])
-
-
-def test_keys_name_no_role_as_principal_that_a_new_account_lacks(aws_plan: Plan) -> None:
-    """KMS refuses such a policy; a condition on the caller's ARN may name what does not exist yet."""
-    policies = [json.loads(key["policy"])["Statement"] for key in aws_plan.named("Key").values()]
-    principals = [each["Principal"].get("AWS", "") for statements in policies for each in statements]
-    assert set(principals) == {"", "*", "arn:aws:iam::123456789012:root"}
-    conditions = [each["Condition"] for each in policies[1] if each["Principal"].get("AWS") == "*"]
-    assert conditions
-    for condition in conditions:
-        assert condition["StringEquals"]["kms:CallerAccount"] == "123456789012"
-        assert condition["ArnLike"]["aws:PrincipalArn"].startswith(
-            "arn:aws:iam::123456789012:role/aws-service-role/"
-        )
 
 
 def test_without_protection_cluster_and_filesystem_can_be_deleted_and_the_bucket_is_retained(

@@ -19,7 +19,9 @@ from infra.targets.gcp.stackfile.target import (
     ManagedLustreSpec,
 )
 from tests.infra.evaluated import findings
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, cluster_plan, plan
+from tests.infra.shown import blocks_of
 from tests.infra.targets.gcp.stacks import with_provider
 
 KEY = "projects/example-keys/locations/europe-west1/keyRings/data/cryptoKeys/training"
@@ -44,32 +46,9 @@ def found(gcp: Stack, rendered: Path) -> Plan:
     return cluster_plan(with_provider(gcp, network=NETWORK, kms_key=KEY, existing_bucket=True), rendered)
 
 
-def test_an_existing_vpc_is_used_and_fabrics_have_separate_vpcs(found: Plan) -> None:
-    assert "training-vpc" not in found.named("Network")
-    assert "training-rdma" in found.named("Network")
-    assert not any("servicenetworking" in each.type or "router" in each.type for each in found.resources)
-    cluster = found.named("Cluster")["training"]
-    assert cluster["network"] == "projects/example-training/global/networks/shared"
-    assert cluster["ipAllocationPolicy"] == {
-        "clusterSecondaryRangeName": "gpu-pods",
-        "servicesSecondaryRangeName": "gpu-services",
-    }
-    lustre = next(each for each in found.resources if each.type == "gcp:lustre/instance:Instance")
-    assert lustre.inputs["network"] == cluster["network"]
-
-
-def test_an_existing_key_encrypts_all_data_and_secrets_have_a_separate_one(found: Plan) -> None:
-    assert set(found.named("CryptoKey")) == {"training-cluster-key"}
-    assert {each["nodeConfig"]["bootDiskKmsKey"] for each in found.named("NodePool").values()} == {KEY}
-    lustre = next(each for each in found.resources if each.type == "gcp:lustre/instance:Instance")
-    assert lustre.inputs["kmsKey"] == KEY
-
-
-def test_an_existing_bucket_is_not_changed_and_teams_have_their_folders(found: Plan) -> None:
-    assert not found.named("Bucket")
-    folders = found.named("ManagedFolder")
-    assert {each["bucket"] for each in folders.values()} == {"example-training-checkpoints"}
-    assert {each["name"] for each in folders.values()} == {"checkpoints/research/", "checkpoints/platform/"}
+def test_existing_vpc_key_and_bucket_are_used_and_the_rest_is_the_golden_plan(found: Plan) -> None:
+    """A VPC, a key and a bucket that exist are no resources; fabrics have separate VPCs."""
+    assert_golden(blocks_of(found, "gcp:"), "existing-gcp")
 
 
 def test_an_existing_lustre_is_mounted_and_its_service_gets_no_key(gcp: Stack, rendered: Path) -> None:
@@ -121,27 +100,8 @@ def beside(in_a_cluster: Stack, rendered: Path) -> Plan:
     return plan(in_a_cluster, rendered)
 
 
-def test_an_existing_cluster_is_no_resource_of_the_stack(beside: Plan) -> None:
-    assert not [each.type for each in beside.resources if each.type == "gcp:container/cluster:Cluster"]
-    assert set(beside.named("CryptoKey")) == {"training-data-key"}
-
-
-def test_its_pools_have_unique_names(beside: Plan) -> None:
-    pools = beside.named("NodePool")
-    assert pools
-    assert {each["cluster"] for each in pools.values()} == {"shared"}
-    assert all(each["name"].startswith("training-") for each in pools.values())
-
-
-def test_only_its_teams_get_access(beside: Plan, gcp: Stack) -> None:
-    bindings = {
-        (each["role"], each["member"])
-        for each in beside.named("IAMMember").values()
-        if not each["member"].startswith("serviceAccount:")
-    }
-    assert {role for role, _ in bindings} <= {"roles/container.clusterViewer"}
-    groups = {f"group:{group}" for team in gcp.teams for group in team.groups}
-    assert {member for _, member in bindings} == groups
+def test_what_goes_into_an_existing_cluster_is_the_golden_plan(beside: Plan) -> None:
+    assert_golden(blocks_of(beside, "gcp:"), "beside-gcp")
 
 
 def test_a_team_of_the_admins_gets_access_too_since_only_the_owner_grants_admins_access(

@@ -1,5 +1,7 @@
 """The plans of the shipped on-premises stack, and of one with GPUs of two vendors (`mixed`)."""
 
+import json
+import re
 from pathlib import Path
 
 import yaml
@@ -8,10 +10,11 @@ from infra.stackfile import Stack
 from tests.infra.evaluated import findings
 from tests.infra.golden import assert_golden
 from tests.infra.kubeconfigs import TOKEN
-from tests.infra.plan import Plan, plan
+from tests.infra.plan import Plan, artifacts, plan
 from tests.infra.shown import blocks_of
 from trainyard.stack.cluster import operators
 from trainyard.stack.cluster.names_taken import planned
+from trainyard.stack.preview import declared
 
 
 def test_the_plan_is_the_golden_one(onprem_plan: Plan) -> None:
@@ -53,7 +56,7 @@ def test_the_look_at_a_cluster_knows_the_programs_layers_namespaces_and_objects(
     resources = mixed_plan.resources
     layers = {each.type.rpartition(":")[2] for each in resources}
     namespaces = {each.name for each in resources if each.type == "kubernetes:core/v1:Namespace"}
-    used = [each for each in operators.OPERATOR_APIS if operators.mode_of(mixed, each.key)]
+    used = [each for each in operators.OPERATOR_APIS if each.layer and operators.mode_of(mixed, each.key)]
     assert len(used) >= 6
     assert {each.layer for each in used} <= layers
     assert {each.namespace for each in used} <= namespaces
@@ -61,3 +64,15 @@ def test_the_look_at_a_cluster_knows_the_programs_layers_namespaces_and_objects(
     objects = list(planned(states))
     assert len(objects) > 150
     assert {"Kueue", "GpuOperator", "Queues"} <= {each.layer for each in objects}
+
+
+def test_the_pods_that_a_look_at_a_cluster_tries_have_no_floats(mixed: Stack, rendered: Path) -> None:
+    """The engine's protocol has floats only, and the API server takes none for a port or a user."""
+    found = [
+        each.inputs
+        for each in declared(mixed, artifacts(rendered))
+        if each.type.endswith(":ClusterTrainingRuntime")
+    ]
+    text = json.dumps(found, default=repr)
+    assert '"fsGroup": 1000' in text
+    assert re.findall(r": (\d+\.\d+)[,}]", text) == []

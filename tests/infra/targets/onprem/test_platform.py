@@ -19,7 +19,9 @@ from infra.platform.node_software.network_operator import images_used, networks,
 from infra.platform.node_software.network_operator import values as network_values
 from infra.stackfile import Stack
 from infra.targets.onprem.stackfile.validators import OLDEST_GPU_DRIVER
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, artifacts, plan
+from tests.infra.shown import blocks_of
 from tests.infra.targets.onprem.stacks import on_infiniband
 from trainyard_train.parallelism.accelerators import OLDEST_DRIVERS
 
@@ -44,16 +46,6 @@ def node_pod(found: Plan, runtime: str) -> dict[str, Any]:
     spec = found.named("ClusterTrainingRuntime")[runtime]["spec"]["template"]["spec"]
     template: dict[str, Any] = spec["replicatedJobs"][0]["template"]["spec"]["template"]
     return template
-
-
-def depends_on(found: Plan, kind: str) -> set[str]:
-    """Return the kinds of the resources that those of a kind wait for."""
-    return {
-        urn.rpartition("::")[0].rpartition(":")[2]
-        for each in found.resources
-        if each.type.endswith(f":{kind}")
-        for urn in each.dependencies
-    }
 
 
 @pytest.mark.parametrize(
@@ -155,7 +147,7 @@ def test_nccl_gets_the_ethernet_settings_of_the_stack_file(mixed: Stack, rendere
     assert container["resources"]["limits"]["rdma/roce"] == 8
     asked_for = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].split(",")
     assert asked_for == ["nvidia-network-operator/roce"] * 8
-    assert list(fabric_lint.pod(template["spec"], 2, "roce-sriov")) == []
+    assert list(fabric_lint.pod(template["spec"], 2, "roce-sriov", template)) == []
 
 
 def test_addresses_are_assigned_only_if_an_address_pool_is_named() -> None:
@@ -166,21 +158,11 @@ def test_addresses_are_assigned_only_if_an_address_pool_is_named() -> None:
     assert json.loads(without[-1]["spec"]["ipam"]) == {}
 
 
-def test_nic_drivers_are_between_definitions_and_gpu_drivers(mixed_plan: Plan, sriov_plan: Plan) -> None:
-    for found in (mixed_plan, sriov_plan):
-        releases = {each.name: each for each in found.resources if each.type.endswith(":Release")}
-        waited_for = " ".join(releases["gpu-operator"].dependencies)
-        assert ":NicClusterPolicy::nic-cluster-policy" in waited_for
-        assert "Release" in depends_on(found, "NicClusterPolicy")
-        assert "NicClusterPolicy" in depends_on(found, "IPPool")
-    assert depends_on(sriov_plan, "SriovIBNetwork") == {"NicClusterPolicy"}
-
-
-def test_node_feature_discovery_is_installed_once(mixed_plan: Plan) -> None:
-    found = mixed_plan.named("Release")
-    assert found["network-operator"]["values"]["nfd"]["enabled"] is True
-    assert found["gpu-operator"]["values"]["nfd"]["enabled"] is False
-    assert found["gpu-operator-charts"]["values"]["node-feature-discovery"]["enabled"] is False
+def test_pods_and_networks_of_virtual_functions_are_the_golden_ones(sriov_plan: Plan) -> None:
+    template = node_pod(sriov_plan, "torch-ib-sriov")
+    assert list(fabric_lint.pod(template["spec"], 2, "ib-sriov", template)) == []
+    kinds = ("torch-ib-sriov", "Release", "NicClusterPolicy", "IPPool", "SriovIBNetwork")
+    assert_golden(blocks_of(sriov_plan, *kinds), "sriov-onprem")
 
 
 @pytest.mark.parametrize("installs", [True, False])
@@ -191,12 +173,6 @@ def test_the_gpu_driver_builds_against_the_driver_of_the_nics(installs: bool, pi
     images = pinned.published["gpu-operator"].images
     rdma = gpu_values(operator, software, images, installs_nfd=False)["driver"]["rdma"]
     assert rdma == {"enabled": True, "useHostMofed": not installs}
-
-
-def test_no_driver_is_replaced_under_a_running_job(mixed_plan: Plan) -> None:
-    gpus = mixed_plan.named("Release")["gpu-operator"]["values"]["driver"]
-    nics_of = mixed_plan.named("NicClusterPolicy")["nic-cluster-policy"]["spec"]["ofedDriver"]
-    assert [each["upgradePolicy"]["autoUpgrade"] for each in (gpus, nics_of)] == [False, False]
 
 
 def test_every_driver_that_is_named_runs_the_cuda_of_the_locked_pytorch() -> None:
@@ -212,18 +188,10 @@ def test_every_driver_that_is_named_runs_the_cuda_of_the_locked_pytorch() -> Non
     assert {name: each for name, each in named.items() if any(int(n) < OLDEST_GPU_DRIVER for n in each)} == {}
 
 
-def test_a_pod_on_virtual_functions_names_their_network_eight_times(sriov_plan: Plan) -> None:
-    template = node_pod(sriov_plan, "torch-ib-sriov")
-    asked = template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].split(",")
-    assert asked == ["nvidia-network-operator/ib"] * 8
-    assert template["spec"]["containers"][0]["resources"]["limits"]["rdma/ib"] == 8
-    assert list(fabric_lint.pod(template["spec"], 2, "ib-sriov")) == []
-
-
 @pytest.mark.parametrize("fabric", ["ib-shared", "ib-sriov", "ib-hostdev", "roce-shared", "roce-sriov"])
 def test_the_lint_refuses_pods_without_the_nics(fabric: str) -> None:
     pod = {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]}
-    (fault,) = fabric_lint.pod(pod, 2, fabric)
+    fault, *_ = fabric_lint.pod(pod, 2, fabric)
     assert next(iter(catalog.fabric(fabric).resources)) in fault.allowed
 
 
@@ -248,3 +216,23 @@ def test_a_drivers_image_is_tagged_by_its_operating_system(pinned: Artifacts) ->
     images = pinned.published["network-operator"].images
     used = images_used(nics("shared"), images, "rhel9.4")
     assert [each for each in used if "doca-driver" in each] == [f"{images['doca-driver']}-rhel9.4-amd64"]
+
+
+def test_the_toolkit_finds_the_containerd_of_the_distribution(pinned: Artifacts) -> None:
+    operator = GpuOperatorSettings(True, False, "rke2")
+    images = pinned.published["gpu-operator"].images
+    toolkit = gpu_values(operator, NodeSoftwareSettings(), images, installs_nfd=False)["toolkit"]
+    assert [each["value"] for each in toolkit["env"]] == ["/run/k3s/containerd/containerd.sock"]
+
+
+def test_what_the_cluster_has_already_is_not_made_again(
+    mixed: Stack, mixed_plan: Plan, rendered: Path
+) -> None:
+    asked = {"node_feature_discovery": "existing", "existing_objects": ("StorageClass nfs",)}
+    target = mixed.target.model_copy(update=asked)
+    found = plan(mixed.model_copy(update={"target": target}), rendered)
+    for each, has_it in ((mixed_plan, True), (found, False)):
+        values = [release["values"].get("nfd", {}) for release in each.named("Release").values()]
+        assert any(nfd.get("enabled") for nfd in values) == has_it
+        assert ("nfs" in each.named("StorageClass")) == has_it
+        assert any("node-feature-discovery:" in str(each.inputs) for each in each.resources) == has_it

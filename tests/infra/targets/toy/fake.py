@@ -3,14 +3,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from rehearsal.cloud import CreatedResource, PermissiveCloud, RequestedResource
+from rehearsal.cloud import Cloud, CreatedResource, RequestedResource
 from rehearsal.fake import Fake, RunningFake, Stack
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 
 
-class ToyCloud(PermissiveCloud):
+class ToyCloud(Cloud):
     """A fake cloud of boxes, each with a label."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from trainyard_train.checkpointing.digests import (
     digests_of,
 )
 from trainyard_train.config_base import RefusalError
-from trainyard_train.observability.origin import origin_of
+from trainyard_train.contract import origin_of
 
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class Manifest:
     created: float = field(default_factory=time.time)
     """Unix time at which the manifest was created; informational."""
     origin: Mapping[str, Any] = field(default_factory=origin_of)
-    """Origin of the run (see `observability.origin`); informational, empty where unknown."""
+    """Origin of the run (see `contract.ORIGIN`); informational, empty where unknown."""
 
     def encode(self) -> bytes:
         """JSON with a checksum of itself, since a flipped bit may hit the manifest too."""
@@ -161,18 +161,6 @@ class Checkpoint:
         """Name of the checkpoint in its store."""
         return step_name(self.manifest.step)
 
-    def read(self, name: str) -> memoryview:
-        """The content of one file, checked.
-
-        Raises:
-            DamagedError: missing, of another size, or altered.
-        """
-        stored = self.file(name)
-        content = blank(stored.entry.size)
-        for begin, block in stored.blocks():
-            content[begin : begin + len(block)] = block
-        return content
-
     def file(self, name: str) -> StoredFile:
         """A file of the checkpoint, to be read in parts.
 
@@ -216,33 +204,21 @@ class StoredFile:
     """Content of the file in this node's memory; None if the memory does not have the file."""
 
     def check_size(self) -> None:
-        """Compare its size.
-
-        Raises:
-            DamagedError: missing, or of another size.
-        """
+        """Compare its size. Raises DamagedError: missing, or of another size."""
         found = self.store.size(self.path)
         if found is None:
             raise DamagedError(f"{self.name} is missing")
         if found != self.entry.size:
             raise DamagedError(f"{self.name} has {found} bytes, the manifest says {self.entry.size}")
 
-    def read(self, start: int, stop: int, room: memoryview | None = None) -> memoryview:
+    def read(self, start: int, stop: int) -> memoryview:
         """Some bytes, of which nothing is known but their number.
-
-        Args:
-            start: the first.
-            stop: after the last.
-            room: memory to read into; None: memory of the store's choice.
 
         Raises:
             DamagedError: the bytes do not exist.
         """
         if start == stop:
             return memoryview(b"")
-        if room is not None:
-            self.read_into(start, [room[: stop - start]])
-            return room[: stop - start]
         try:
             data = self.store.read_range(self.path, start, stop)
         except FileNotFoundError:
@@ -265,11 +241,7 @@ class StoredFile:
             raise DamagedError(f"{self.name} has no bytes {start + count} to {start + size}")
 
     def header(self) -> memoryview:
-        """The header.
-
-        Raises:
-            DamagedError: missing, or altered.
-        """
+        """The header. Raises DamagedError: missing, or altered."""
         return self._verified(0, self.entry.header, self.entry.digest)
 
     def ranges(self) -> list[tuple[int, int]]:
@@ -321,11 +293,6 @@ class StoredFile:
         self.read_into(self.ranges()[number][0], parts)
         self._verify(digest, *parts)
 
-    def read_held(self, start: int, stop: int) -> memoryview:
-        """Some bytes in this node's memory, which another rank verifies."""
-        assert self.held is not None
-        return self.held[start:stop]
-
     def is_held(self, data: memoryview) -> bool:
         """Whether the data were read from this node's memory, and not from the store."""
         return self.held is not None and data.obj is self.held.obj
@@ -336,7 +303,11 @@ class StoredFile:
             data = self.held[start:stop]
             if digest.matches(data):
                 return data
-        data = self.read(start, stop, room)
+        if room is None or start == stop:
+            data = self.read(start, stop)
+        else:
+            data = room[: stop - start]
+            self.read_into(start, [data])
         self._verify(digest, data)
         return data
 
@@ -420,7 +391,13 @@ class CheckpointStore(ABC):
         """
         self.point_latest_at(order[0])
         there = set(self.committed())
-        self.supersede(self.retention.superseded([step for step in order if step in there], self.pinned()))
+        known = [step for step in order if step in there]
+        superseded = self.retention.superseded(known, self.pinned())
+        self.spare(set(known).difference(superseded))
+        self.supersede(superseded)
+
+    def spare(self, steps: Collection[int], *, copied: bool = False) -> None:  # noqa: B027 -- most have no marks
+        """Take the marks for the bucket's rule off what is retained again, or was `copied` with its marks."""
 
     @abstractmethod
     def supersede(self, steps: Sequence[int]) -> None:
@@ -465,10 +442,10 @@ class CheckpointStore(ABC):
         return None
 
     def holds(self, manifest: Manifest) -> bool:
-        """Whether the checkpoint of this step has the same files."""
+        """Whether the checkpoint of this step has the same files. Raises OSError if that is unknown."""
         try:
             return self.open(manifest.step).manifest.files == manifest.files
-        except (ValueError, OSError):
+        except ValueError:
             return False
 
     @abstractmethod
@@ -485,11 +462,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """The content of a small file.
-
-        Raises:
-            FileNotFoundError: the file does not exist.
-        """
+        """The content of a small file. Raises FileNotFoundError: the file does not exist."""
 
     @abstractmethod
     def read_range(self, path: str, start: int, stop: int) -> Data:
@@ -500,6 +473,10 @@ class CheckpointStore(ABC):
         Raises:
             FileNotFoundError: the file does not exist.
         """
+
+    def read_parts(self, parts: Sequence[tuple[str, int, int]]) -> Sequence[Data]:
+        """Parts of many files, each given by name, start and end."""
+        return [self.read_range(*part) for part in parts]
 
     def read_into(self, path: str, start: int, parts: Sequence[memoryview]) -> int:
         """Some bytes of a file, one part after the other; returns how many there were.
@@ -541,11 +518,7 @@ class CheckpointStore(ABC):
         self.put(LATEST, step_name(step).encode())
 
     def open(self, step: int) -> Checkpoint:
-        """Read a checkpoint's manifest.
-
-        Raises:
-            DamagedError: the manifest is missing or damaged.
-        """
+        """Read a checkpoint's manifest. Raises DamagedError: the manifest is missing or damaged."""
         try:
             manifest = Manifest.decode(self.read(f"{step_name(step)}/{MANIFEST}"))
         except FileNotFoundError:
@@ -554,18 +527,23 @@ class CheckpointStore(ABC):
             raise DamagedError(f"{MANIFEST} is of step {manifest.step}")
         return Checkpoint(manifest, self)
 
-    def newest(self, on_damage: Callable[[int, str], None]) -> Checkpoint | None:
+    def newest(
+        self,
+        on_damage: Callable[[int, str], None],
+        read: Callable[[Checkpoint], object] = Checkpoint.verify,
+    ) -> Checkpoint | None:
         """The newest checkpoint that is whole; None if there is none.
 
         Args:
             on_damage: called with the step of each newer one that is not whole, and what is wrong with it.
+            read: reads all of a checkpoint; raises DamagedError if it is not whole.
         """
         reported: set[int] = set()
         while candidates := [step for step in self.committed() if step not in reported]:
             step = candidates[0]
             try:
                 checkpoint = self.open(step)
-                checkpoint.verify()
+                read(checkpoint)
             except DamagedError as error:
                 if step in self.committed():  # or a running process has deleted it, and has a newer one
                     reported.add(step)
@@ -600,11 +578,7 @@ def ahead(
 
 
 def for_each(work: Callable[[T], object], items: Iterable[T]) -> None:
-    """Do the work for all, whatever fails.
-
-    Raises:
-        OSError: the first one.
-    """
+    """Do the work for all, whatever fails. Raises OSError: the first one."""
     errors = []
     for item in items:
         try:

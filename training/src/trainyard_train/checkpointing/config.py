@@ -13,6 +13,8 @@ from trainyard_train.config_base import ConfigSection
 
 FROM_SCRATCH: Final = "begin at step 0 if there are checkpoints and none can be used"
 """Help of the option."""
+_AWS: Final = ".amazonaws.com"
+"""In the host of S3 itself. The other S3 stores of Trainyard's targets have no rule for marked objects."""
 
 
 def _is_set(variable: str) -> bool:
@@ -84,4 +86,8 @@ class CheckpointConfig(ConfigSection):
                 "checkpoint.superseded: got 'tag'; allowed: with checkpoint.store in S3 (s3://…),"
                 " Google Cloud Storage (gs://…) or Azure (az://…)"
             )
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", _AWS)
+        if self.superseded == "tag" and self.store.startswith("s3://") and _AWS not in endpoint:
+            why = f"got 'tag', with the store at {endpoint}, where no rule deletes what is marked"
+            raise ValueError(f"checkpoint.superseded: {why}; allowed: 'delete'")
         return self

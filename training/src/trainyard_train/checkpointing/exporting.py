@@ -68,11 +68,7 @@ def export_checkpoint(
 
 
 def _chosen(saved: SavedState, to: str, only: Sequence[str]) -> list[str]:
-    """The objects to write.
-
-    Raises:
-        ConfigError: the objects cannot be exported; the message has all reasons.
-    """
+    """The objects to write."""
     modules = [name for name, kind in saved.objects.items() if kind == "module"]
     names = list(only) or (modules if to == "hf" else sorted(saved.objects))
     problems = [
@@ -115,14 +111,9 @@ def _has_name(kind: torch.dtype) -> bool:
     from safetensors import SafetensorError
     from safetensors.torch import save
 
+    few = torch.zeros(2, dtype=torch.uint8).view(kind) if kind.itemsize <= 2 else torch.empty(1, dtype=kind)
     try:
-        save(
-            {
-                "": torch.zeros(2, dtype=torch.uint8).view(kind)
-                if kind.itemsize <= 2
-                else torch.empty(1, dtype=kind)
-            }
-        )
+        save({"": few})
     except (KeyError, ValueError, SafetensorError):
         return False
     return True
@@ -130,11 +121,7 @@ def _has_name(kind: torch.dtype) -> bool:
 
 @contextmanager
 def _renamed_when_complete(out: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `out`, renamed to `out` at the end and deleted after an error.
-
-    Raises:
-        ConfigError: `out` exists, or its folder does not.
-    """
+    """Yield a temporary path beside `out`, renamed to `out` at the end and deleted after an error."""
     if out.exists():
         raise ConfigError([f"{out}: exists already; remove it, or choose another name"])
     if not out.absolute().parent.is_dir():

@@ -176,8 +176,13 @@ class FolderStore(CheckpointStore):
             if self.holds(manifest):
                 self.discard(staged)
             else:
-                self.files.rename(target, target.with_name(f"{target.name}.replaced.{secrets.token_hex(4)}"))
-                self.files.rename(source, target)
+                aside = target.with_name(f"{target.name}.replaced.{secrets.token_hex(4)}")
+                self.files.rename(target, aside)
+                try:
+                    self.files.rename(source, target)
+                except OSError:
+                    self.files.rename(aside, target)
+                    raise
         self.files.sync_directory(self.root)
 
     def supersede(self, steps: Sequence[int]) -> None:

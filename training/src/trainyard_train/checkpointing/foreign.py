@@ -11,6 +11,7 @@ import io
 import json
 import pickle
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,7 +130,7 @@ def _files_of(path: Path) -> list[Path]:
 
 def _read_torch(file: Path) -> ForeignCheckpoint:
     try:
-        state = torch.load(file, map_location="cpu", mmap=_is_zip(file), weights_only=True)
+        state = torch.load(file, map_location="cpu", mmap=zipfile.is_zipfile(file), weights_only=True)
     except pickle.UnpicklingError as error:
         first = str(error).partition("\n")[0]
         problem = (
@@ -139,12 +140,6 @@ def _read_torch(file: Path) -> ForeignCheckpoint:
     except (RuntimeError, ValueError, EOFError) as error:
         raise ConfigError([f"{file}: cannot be read: {error}; allowed: {_ALLOWED}"]) from error
     return ForeignCheckpoint(state, _copy_each)
-
-
-def _is_zip(file: Path) -> bool:
-    """Whether a file has the format since PyTorch 1.6, the only one that can be mapped."""
-    with file.open("rb") as opened:
-        return opened.read(2) == b"PK"
 
 
 def _copy_each(pairs: Sequence[Pair]) -> None:

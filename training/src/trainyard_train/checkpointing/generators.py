@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+_PYTHON: Final = random._inst
 _MANY: Final = 100
 """Items from which on a list holds data."""
 
@@ -23,8 +24,7 @@ def capture(device: torch.device) -> dict[str, Any]:
     Args:
         device: device of this rank; if it is a GPU, its generator is included.
     """
-    version, words, gauss = random.getstate()
-    states: dict[str, Any] = {"torch": encode(torch.get_rng_state()), "python": [version, list(words), gauss]}
+    states = {"torch": state_of(torch.default_generator), "python": state_of(_PYTHON)}
     if device.type == "cuda":
         states["cuda"] = encode(torch.cuda.get_rng_state(device))
     if numpy := sys.modules.get("numpy"):
@@ -35,9 +35,8 @@ def capture(device: torch.device) -> dict[str, Any]:
 
 def restore(states: dict[str, Any], device: torch.device) -> None:
     """Restore the states that `capture` returned."""
-    torch.set_rng_state(decode(states["torch"]))
-    version, words, gauss = states["python"]
-    random.setstate((version, tuple(words), gauss))
+    set_state(torch.default_generator, states["torch"])
+    set_state(_PYTHON, states["python"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(decode(states["cuda"]), device)
     if "numpy" in states:

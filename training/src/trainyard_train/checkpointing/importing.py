@@ -21,7 +21,7 @@ from trainyard_train.checkpointing.checkpoint import CheckpointStore, Manifest
 from trainyard_train.checkpointing.foreign import ForeignCheckpoint, read
 from trainyard_train.checkpointing.state import lay_out
 from trainyard_train.checkpointing.stores import open_store
-from trainyard_train.checkpointing.tensor_files import copy, file_name, name_of
+from trainyard_train.checkpointing.tensor_files import copy, file_name, from_bytes, name_of
 from trainyard_train.config_base import ConfigError
 
 
@@ -179,11 +179,7 @@ def _without_ties(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _names(key: str, optimizer: Mapping[str, Any]) -> dict[Any, str]:
-    """Name of each parameter that an optimizer has state of.
-
-    Raises:
-        ConfigError: the optimizer's state has only numbers for parameters.
-    """
+    """Name of each parameter that an optimizer has state of."""
     names: dict[Any, str] = {}
     for group in optimizer["param_groups"]:
         names |= dict(zip(group.get("params", ()), group.get("param_names", ()), strict=False))
@@ -211,13 +207,15 @@ def _commit(store: CheckpointStore, objects: _Objects, source: ForeignCheckpoint
     memory[: len(header)] = bytes(header)
     later = []
     for path, tensor in objects.tensors.items():
-        target = _view(memory, tensor, spans[path][0])
+        begin, end = spans[path]
+        target = from_bytes(memoryview(memory)[begin:end]).view(tensor.dtype).view(tensor.shape)
         if tensor.is_meta:
             later.append((tensor, target))
         else:
             copy(target, tensor)
     source.copy(later)
-    step = _step(objects.values)
+    position = objects.values.get("run")  # of a source that was exported from a run
+    step = int(position.get("steps", 0)) if isinstance(position, dict) else 0
     staged = store.begin(step)
     try:
         entry = store.write(staged, file_name(0), memoryview(memory))
@@ -240,17 +238,5 @@ def _manifest(step: int, objects: _Objects, entry: Any) -> Manifest:  # noqa: AN
         "by_rank": [],
         "imported": True,
     }
-    mesh = {"pipeline": 1, "data": 1, "tensor": 1}
+    mesh = {"data": 1}
     return Manifest(step, 0, 1, mesh, {}, {}, {file_name(0): entry}, state=state)
-
-
-def _step(values: Mapping[str, Any]) -> int:
-    """Step of a source that was exported from a run; 0 for any other source."""
-    position = values.get("run")
-    return int(position.get("steps", 0)) if isinstance(position, dict) else 0
-
-
-def _view(memory: mmap.mmap, like: torch.Tensor, begin: int) -> torch.Tensor:
-    if not like.numel():
-        return torch.empty(like.shape, dtype=like.dtype)
-    return torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=begin).view(like.shape)

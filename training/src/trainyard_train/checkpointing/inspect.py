@@ -1,4 +1,5 @@
-"""`python -m trainyard_train checkpoint`: lists, verifies and compares checkpoints, and exports weights.
+"""Commands for checkpoints: `python -m trainyard_train checkpoint` lists, verifies and compares them, and
+exports weights; `export` and `import` convert them to and from other formats.
 
 `ls` and `verify` take a run: its folder, or the URL of its store. `diff` and `export` also take a single
 checkpoint, such as `runs/7/checkpoints/step-00000020` or `s3://bucket/runs/7/step-00000020`; of a run they
@@ -8,26 +9,25 @@ use the newest intact checkpoint.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from trainyard_train.checkpointing.checkpoint import (
-    Checkpoint,
-    DamagedError,
-    explained,
-    step_name,
-)
+from trainyard_train.checkpointing.checkpoint import DamagedError, explained, step_name
 from trainyard_train.checkpointing.stores import find_checkpoint, store_of_run
+from trainyard_train.config_base import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
+_UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
+
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
-    """Add the commands that inspect saved checkpoints."""
+    """Add the commands for saved checkpoints."""
     checkpoint = parser.add_parser("checkpoint", help="list, verify, compare or export checkpoints")
     commands = checkpoint.add_subparsers(required=True)
     for function, paths, text in (
@@ -41,6 +41,38 @@ def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class
         for path in paths:
             command.add_argument(path, type=Path if path == "file" else str)
         command.set_defaults(command=function)
+    text = "export a run's newest checkpoint, or one of its checkpoints, to another format"
+    export = parser.add_parser("export", help=text, description=text)
+    export.add_argument("run", help="folder of a run, URL of its store, or one checkpoint in them")
+    export.add_argument("out", type=Path, help="a new folder (hf, dcp) or file (torch)")
+    export.add_argument("--to", required=True, choices=["hf", "dcp", "torch"])
+    export.add_argument(
+        "--shard-size",
+        default="5GB",
+        metavar="SIZE",
+        help="maximum size of a file (hf), such as 500MB; default 5GB",
+    )
+    export.set_defaults(command=_convert)
+    text = "create a run's first checkpoint from torch.save, torch.distributed.checkpoint or safetensors"
+    import_ = parser.add_parser("import", help=text, description=text)
+    import_.add_argument("source", type=Path, help="a file or folder of one of these formats")
+    import_.add_argument("run", type=Path, help="folder of the run; nothing may be saved there yet")
+    import_.add_argument("--store", default="", metavar="URL", help="the run's object store, if it has one")
+    import_.add_argument(
+        "--name", default="model", help="name under which the run tracks the source's module (model)"
+    )
+    import_.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="replace a prefix of names in the source, such as state_dict=model",
+    )
+    import_.set_defaults(command=_import)
+    for command in (export, import_):
+        command.add_argument(
+            "--only", action="append", default=[], metavar="NAME", help="only this tracked object"
+        )
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -86,10 +118,16 @@ def _reason(pin: Mapping[str, Any]) -> str:
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from trainyard_train.checkpointing.state import load_tensors
+    from trainyard_train.checkpointing.saved import open_saved
 
-    one, other = load_tensors(_open(options.one)), load_tensors(_open(options.other))
-    lines = [_difference(name, one.get(name), other.get(name)) for name in sorted({*one, *other})]
+    with (
+        open_saved(*find_checkpoint(options.one)) as one,
+        open_saved(*find_checkpoint(options.other)) as other,
+    ):
+        lines = [
+            _difference(name, *(each.tensor(name) if name in each.kinds else None for each in (one, other)))
+            for name in sorted({*one.kinds, *other.kinds})
+        ]
     different = [line for line in lines if line]
     _show("\n".join(different) if different else f"equal bit for bit: {len(lines)} tensors")
     return 1 if different else 0
@@ -98,10 +136,10 @@ def _diff(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from safetensors.torch import save_file
 
-    from trainyard_train.checkpointing.state import load_tensors
+    from trainyard_train.checkpointing.saved import open_saved
 
-    tensors = load_tensors(_open(options.checkpoint))
-    weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    with open_saved(*find_checkpoint(options.checkpoint)) as saved:
+        weights = {name[6:]: saved.tensor(name) for name in saved.kinds if name.startswith("model.")}
     staged = options.file.with_name(options.file.name + ".tmp")
     save_file(weights, staged, metadata={"format": "pt"})
     staged.replace(options.file)
@@ -109,38 +147,21 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _open(location: str) -> Checkpoint:
-    store, step = find_checkpoint(location)
-    if step is not None:
-        return store.open(step)
-    newest = store.newest(lambda step, reason: _show(f"skipping {step_name(step)}: {reason}"))
-    if newest is None:
-        raise FileNotFoundError(f"{location} has no intact checkpoint")
-    return newest
-
-
 def _difference(name: str, one: torch.Tensor | None, other: torch.Tensor | None) -> str:
     """Difference of two tensors in words; empty if there is none."""
+    from trainyard_train.checkpointing.tensor_files import as_bytes
+
     if one is None or other is None:
         return f"{name}: only in the {'second' if one is None else 'first'}"
     if one.shape != other.shape or one.dtype != other.dtype:
         return f"{name}: {one.dtype} {tuple(one.shape)}, {other.dtype} {tuple(other.shape)}"
-    if _bits(one).equal(_bits(other)):
+    if as_bytes(one.contiguous()).equal(as_bytes(other.contiguous())):
         return ""
-    exact = not (one.is_floating_point() or one.is_complex())
-    return f"{name}: {_gap_of_integers(one, other) if exact else _gap_of_floats(one, other)}"
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return tensor.contiguous().flatten().view(torch.uint8)
-
-
-def _gap_of_integers(one: torch.Tensor, other: torch.Tensor) -> str:
-    """Largest difference in words, by Python's integers: one of two int64 may have 65 bits."""
+    if one.is_floating_point() or one.is_complex():
+        return f"{name}: {_gap_of_floats(one, other)}"
+    # By Python's integers: the difference of two int64 may have 65 bits.
     pairs = zip(one.flatten().tolist(), other.flatten().tolist(), strict=True)
-    return f"differs by up to {max(abs(a - b) for a, b in pairs)}"
+    return f"{name}: differs by up to {max(abs(a - b) for a, b in pairs)}"
 
 
 def _gap_of_floats(one: torch.Tensor, other: torch.Tensor) -> str:
@@ -156,6 +177,41 @@ def _gap_of_floats(one: torch.Tensor, other: torch.Tensor) -> str:
     if odd := len(gaps) - len(finite):
         found.append(f"differs by NaN or infinity in {odd}")
     return ", ".join(found) or "equal values with different bits: the signs of zeros, or NaNs"
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from trainyard_train.checkpointing.exporting import export_checkpoint
+
+    size = _bytes(options.shard_size)
+    names = export_checkpoint(options.run, options.to, options.out, only=options.only, shard_bytes=size)
+    _show(f"{options.out}: {', '.join(names)}")
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from trainyard_train.checkpointing.importing import import_checkpoint
+
+    if wrong := [text for text in options.map if text.count("=") != 1]:
+        raise ConfigError([f"--map: got {text!r}; allowed: OLD=NEW" for text in wrong])
+    renames = dict(text.split("=") for text in options.map)
+    kinds = import_checkpoint(
+        options.source,
+        options.run,
+        store=options.store,
+        name=options.name,
+        renames=renames,
+        only=options.only,
+    )
+    found = ", ".join(f"{name} ({kind})" for name, kind in sorted(kinds.items()))
+    _show(f"{options.store or options.run}: {found}")
+    return 0
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"([1-9]\d*)(KB|MB|GB)", text)
+    if not found:
+        raise ConfigError([f"--shard-size: got {text!r}; allowed: a number with KB, MB or GB, such as 5GB"])
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def _show(text: str) -> None:

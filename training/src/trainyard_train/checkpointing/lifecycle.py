@@ -15,9 +15,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
@@ -43,23 +43,6 @@ _EARLY_SECONDS: Final = 60.0
 """Seconds before its expiry at which a token is renewed."""
 
 
-class Marks(Protocol):
-    """Marks objects of one kind of store."""
-
-    def mark(self, bucket: str, key: str) -> None:
-        """Mark an object; an existing mark remains unchanged."""
-
-
-def marks_of(scheme: str, timeout_seconds: float) -> Marks:
-    """Return what marks objects of `s3`, `gs` or `az`. KeyError for any other scheme."""
-    kinds: Mapping[str, Callable[[float], Marks]] = {
-        "s3": S3TagMarker,
-        "gs": GcsCustomTimeMarker,
-        "az": AzureTagMarker,
-    }
-    return kinds[scheme](timeout_seconds)
-
-
 class S3TagMarker:
     """S3, with whatever credentials boto3 finds."""
 
@@ -79,6 +62,9 @@ class S3TagMarker:
 
     def mark(self, bucket: str, key: str) -> None:
         self._client.put_object_tagging(Bucket=bucket, Key=key, Tagging={"TagSet": [SUPERSEDED]})
+
+    def unmark(self, bucket: str, key: str) -> None:
+        self._client.put_object_tagging(Bucket=bucket, Key=key, Tagging={"TagSet": []})
 
 
 @dataclass
@@ -108,11 +94,24 @@ class GcsCustomTimeMarker:
     _token: _Token = field(default_factory=_Token, init=False)
 
     def mark(self, bucket: str, key: str) -> None:
-        base = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
-        url = f"{base}/storage/v1/b/{bucket}/o/{quote(key, safe='')}?fields=customTime"
+        url = f"{self._url_of(bucket, key)}?fields=customTime"
         # A second mark would postpone expiry: a job that restarts each week would retain every checkpoint.
         if "customTime" not in self._ask("GET", url):
-            self._ask("PATCH", url, {"customTime": datetime.now(UTC).isoformat()})
+            self._ask("PATCH", url, {"customTime": datetime.now(timezone.utc).isoformat()})
+
+    def unmark(self, bucket: str, key: str) -> None:
+        # A custom time can be neither removed nor moved back, except by a rewrite within the store.
+        url, part = self._url_of(bucket, key), ""
+        rewrite = f"{url}/rewriteTo{url.partition('/storage/v1')[2]}"
+        while True:
+            answer = self._ask("POST", f"{rewrite}{part}", {"contentType": "application/octet-stream"})
+            if answer.get("done", True):
+                return
+            part = f"?rewriteToken={quote(answer['rewriteToken'], safe='')}"
+
+    def _url_of(self, bucket: str, key: str) -> str:
+        base = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
+        return f"{base}/storage/v1/b/{bucket}/o/{quote(key, safe='')}"
 
     def _ask(self, verb: str, url: str, body: Mapping[str, str] | None = None) -> dict[str, Any]:
         headers = {
@@ -124,7 +123,7 @@ class GcsCustomTimeMarker:
         return _request_json(request, self.timeout_seconds)
 
     def _request_token(self) -> Mapping[str, Any]:
-        status, text = metadata_of("gcp").metadata.ask(_TOKEN_PATH, {"Metadata-Flavor": "Google"})
+        status, text = metadata_of("gcp").ask(_TOKEN_PATH, {"Metadata-Flavor": "Google"})
         if status != 200:
             raise PermissionError(f"the metadata service gives no token: {status} {text[:100]}")
         answer: dict[str, Any] = json.loads(text)
@@ -142,6 +141,12 @@ class AzureTagMarker:
     _token: _Token = field(default_factory=_Token, init=False)
 
     def mark(self, bucket: str, key: str) -> None:
+        self._set_tags(bucket, key, _BLOB_TAGS)
+
+    def unmark(self, bucket: str, key: str) -> None:
+        self._set_tags(bucket, key, b"<Tags><TagSet/></Tags>")
+
+    def _set_tags(self, bucket: str, key: str, tags: bytes) -> None:
         account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
         base = os.environ.get("AZURE_STORAGE_ENDPOINT", f"https://{account}.blob.core.windows.net")
         headers = {
@@ -150,7 +155,7 @@ class AzureTagMarker:
             "x-ms-version": _BLOB_API,
         }
         url = f"{base}/{bucket}/{quote(key)}?comp=tags"
-        request = Request(url, _BLOB_TAGS, headers, method="PUT")  # noqa: S310 -- of this API alone
+        request = Request(url, tags, headers, method="PUT")  # noqa: S310 -- of this API alone
         with urlopen(request, timeout=self.timeout_seconds):  # noqa: S310
             pass
 
@@ -169,6 +174,20 @@ class AzureTagMarker:
         host = os.environ.get("AZURE_AUTHORITY_HOST", "https://login.microsoftonline.com").rstrip("/")
         request = Request(f"{host}/{tenant}/oauth2/v2.0/token", urlencode(asked).encode())  # noqa: S310
         return _request_json(request, self.timeout_seconds)
+
+
+Marks = S3TagMarker | GcsCustomTimeMarker | AzureTagMarker
+"""Marks objects of one kind of store, or takes the mark off: then the rule no longer applies to an object."""
+
+
+def marks_of(scheme: str, timeout_seconds: float) -> Marks:
+    """Return what marks objects of `s3`, `gs` or `az`. KeyError for any other scheme."""
+    kinds: Mapping[str, Callable[[float], Marks]] = {
+        "s3": S3TagMarker,
+        "gs": GcsCustomTimeMarker,
+        "az": AzureTagMarker,
+    }
+    return kinds[scheme](timeout_seconds)
 
 
 def _request_json(request: Request, timeout_seconds: float) -> dict[str, Any]:

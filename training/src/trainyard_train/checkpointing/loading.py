@@ -1,13 +1,8 @@
 """Loads a checkpoint under any layout: plans which rank reads and verifies which blocks, exchanges them, and
 fills each rank's tensors.
 
-Every rank knows from the headers of the files which blocks it needs. It reads the blocks that it alone
-needs. Blocks that several ranks need are divided among these ranks, and each sends its blocks to the others.
-So the store is read once in total, and a rank never holds more of a checkpoint than its tensors and a few
-blocks. Files in the node's memory are not sent: one rank verifies them, and each rank copies from them. If
-the layout is unchanged, a rank reads the file that it wrote, and sends and receives nothing.
-
-All ranks learn of damage together, at the same points, so that none waits for a rank that has given up.
+Why so: docs/dev/training-design.md, "A load costs a rank its own tensors". All ranks learn of damage
+together, at the same points, so that none waits for a rank that has given up.
 """
 
 from __future__ import annotations
@@ -90,16 +85,6 @@ class _Blocks:
     """Whether all these ranks have the file in memory: the reader verifies it, and each copies from there."""
 
 
-@dataclass(frozen=True)
-class _Block:
-    """A block that this rank has read."""
-
-    content: memoryview
-    """Bytes of the block; if they went into several targets, those of the first."""
-    is_in_tensor: bool
-    """Whether the block was read directly into its tensors."""
-
-
 @dataclass
 class Load:
     """One attempt to load a checkpoint, made by all ranks together."""
@@ -161,8 +146,12 @@ class Load:
         for attempt in count():
             found = self._exchange(f"needs-{attempt}", [self._needs(), sorted(self.checkpoint.held.files)])
             runs = plan(self.checkpoint, [needs for needs, _ in found], [held for _, held in found])
+            # This rank's blocks, in the order of all ranks: index in a range, and number of the range.
+            mine = ((number, run) for number, run in enumerate(runs) if self.mesh.rank in run.ranks)
             with torch.no_grad():
-                self._read(sorted(_events(runs, self.mesh.rank)), runs)
+                self._read(
+                    sorted((at, number) for number, run in mine for at in range(len(run.blocks))), runs
+                )
             read = self._exchange(f"read-{attempt}", [self._bytes_from_store, sorted(self._altered)])
             altered = {name for _, names in read for name in names}
             if not altered:
@@ -194,7 +183,8 @@ class Load:
                 known |= piece is not None
                 if piece is None or (piece.offset, piece.shape) in seen:
                     continue  # a piece that several files have counts once
-                if size := _overlap(piece.offset, piece.shape, offset, tensor.shape):
+                shared = common(piece.offset, piece.shape, offset, tensor.shape)
+                if size := math.prod(max(0, end - begin) for begin, end in shared):
                     seen.add((piece.offset, piece.shape))
                     self._needed_pieces.setdefault(header.file.name, []).append((piece, offset, tensor))
                     count += size
@@ -223,13 +213,14 @@ class Load:
             file = self.headers[run.file].file
             start, stop = file.ranges()[run.blocks[at]]
             data, buffer = torch.empty(0), received
-            if run.held and run.reader != self.mesh.rank:
-                self._copy_to_tensors(run.file, start, from_bytes(file.read_held(start, stop)))
+            if run.held and run.reader != self.mesh.rank:  # who verifies it
+                assert file.held is not None
+                self._copy_to_tensors(run.file, start, from_bytes(file.held[start:stop]))
                 continue
             if run.reader == self.mesh.rank:
-                block = next(found)
-                is_in_tensor, data = block.is_in_tensor, from_bytes(block.content)
-                if not file.is_held(block.content):
+                content, is_in_tensor = next(found)
+                data = from_bytes(content)
+                if not file.is_held(content):
                     self._bytes_from_store += stop - start
                     self._altered |= {run.file} if run.held and len(run.ranks) > 1 else set()
             else:
@@ -241,19 +232,23 @@ class Load:
             if not is_in_tensor:
                 self._copy_to_tensors(run.file, start, data)
 
-    def _block(self, run: _Blocks, at: int, buffer: memoryview | None) -> _Block:
-        """Read and verify a block; zeros if it is damaged, so that the ranks that wait for it continue."""
+    def _block(self, run: _Blocks, at: int, buffer: memoryview | None) -> tuple[memoryview, bool]:
+        """Read and verify a block; zeros if it is damaged, so that the ranks that wait for it continue.
+
+        Returns:
+            its bytes, and whether it was read directly into its tensors: then those of the first.
+        """
         header, number = self.headers[run.file], run.blocks[at]
         start, stop = header.file.ranges()[number]
         try:
             parts = self._parts(run.file, start, stop) if not header.file.held else []
             if len(parts) == 1 or (parts and len(run.ranks) == 1):  # others receive it from one buffer
                 header.file.put_block(number, header.digests[number], parts)
-                return _Block(parts[0], is_in_tensor=True)
-            return _Block(header.file.block(number, header.digests, buffer)[1], is_in_tensor=False)
+                return parts[0], True
+            return header.file.block(number, header.digests, buffer)[1], False
         except (DamagedError, OSError) as error:
             self._record(error)
-            return _Block(memoryview(bytes(stop - start)), is_in_tensor=False)
+            return memoryview(bytes(stop - start)), False
 
     def _parts(self, name: str, start: int, stop: int) -> list[memoryview]:
         """Memory that a range of bytes is read into directly; empty if some of them have to be copied."""
@@ -322,12 +317,7 @@ class Load:
             self._problem = f"{text} (reported by {self.mesh.own_name})", isinstance(error, DamagedError)
 
     def _exchange(self, point: str, value: Any) -> list[Any]:  # noqa: ANN401 (JSON)
-        """Gather every rank's value on all ranks.
-
-        Raises:
-            DamagedError: on all ranks, if one has found damage.
-            UnreadableError: on all ranks, if one could not read a file.
-        """
+        """Gather every rank's value on all ranks."""
         texts = self.mesh.gather(f"{self.key}/{point}", json.dumps([*self._problem, value]))
         found = [json.loads(text) for text in texts]
         for kind in (True, False):
@@ -382,13 +372,6 @@ def boxes(shape: Sequence[int], first: int, last: int) -> Iterator[tuple[Offset,
             yield (bottom, *offset), (1, *extent)
 
 
-def _events(runs: Sequence[_Blocks], rank: int) -> Iterator[tuple[int, int]]:
-    """Blocks of a rank, in the order of all ranks: index in the range, and number of the range."""
-    for number, run in enumerate(runs):
-        if rank in run.ranks:
-            yield from ((at, number) for at in range(len(run.blocks)))
-
-
 def _segments(needing: Mapping[int, Sequence[_Interval]]) -> Iterator[tuple[int, int, list[int]]]:
     """Yield ranges of blocks that the same ranks need: first block, end, and these ranks."""
     cuts = sorted({end for intervals in needing.values() for interval in intervals for end in interval})
@@ -414,11 +397,6 @@ def _joined(intervals: Iterable[_Interval]) -> Iterator[_Interval]:
             current = begin, end
     if current:
         yield current
-
-
-def _overlap(*boxes: Any) -> int:  # noqa: ANN401
-    """Number of elements that two boxes have in common."""
-    return math.prod(max(0, end - begin) for begin, end in common(*boxes))
 
 
 def _span(piece: Piece, offset: Offset, tensor: torch.Tensor, file: StoredFile) -> _Interval:

@@ -14,7 +14,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -136,15 +136,16 @@ class ObjectStore(CheckpointStore):
                     f"{self._full(staged)}/{name}: got {size} bytes, {entry.size} were sent: the store, or a"
                     " proxy before it, has cut it short; the next checkpoint tries again"
                 )
-        if MANIFEST in there and not self.holds(manifest):
-            aside = f"{step_name(step)}/{_REPLACED}.{secrets.token_hex(4)}.json"
-            self.put(aside, self.read(f"{step_name(step)}/{MANIFEST}"))
-            self._delete([f"{step_name(step)}/{MANIFEST}"])
-        elif MANIFEST in there:
+        if MANIFEST in there and self.holds(manifest):
             self.discard(staged)
             return
+        name, body = f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode()
+        if MANIFEST in there:
+            self.put(f"{step_name(step)}/{_REPLACED}.{secrets.token_hex(4)}.json", self.read(name))
         self._unconfirmed.add(staged)
-        stands = self._create(f"{step_name(step)}/{MANIFEST}", replace(manifest, draft=nonce).encode())
+        if MANIFEST in there:
+            self.put(name, body)  # not deleted first: at any moment the step has a checkpoint
+        stands = MANIFEST in there or self._create(name, body)
         self._unconfirmed.remove(staged)
         if stands:
             return
@@ -157,6 +158,13 @@ class ObjectStore(CheckpointStore):
             self._mark(steps)
         else:
             for_each(self.remove, steps)
+
+    def spare(self, steps: Collection[int], *, copied: bool = False) -> None:
+        noted = self._marked()
+        if again := set(steps) if copied and self.retention.tag else noted & set(steps):
+            for step in again:
+                self._for_objects(step, self._marks.unmark)
+            self._note(noted - again)
 
     def remove(self, step: int) -> None:
         self._delete([f"{step_name(step)}/{MANIFEST}"])  # first: then it no longer counts as committed
@@ -174,10 +182,12 @@ class ObjectStore(CheckpointStore):
             if any(name.startswith((_DAMAGED, _REPLACED)) for name in names):
                 continue
             try:
-                retained = self.open(step).manifest.draft if MANIFEST in names else ""
+                manifest = self.open(step).manifest if MANIFEST in names else None
             except ValueError:  # loading reports what is wrong with it
                 continue
-            retained_names = {MANIFEST, PIN, retained}
+            # Another program may have copied a folder here, whose files are beside the manifest.
+            retained = [manifest.draft] if manifest and manifest.draft else manifest.files if manifest else ()
+            retained_names = {MANIFEST, PIN, *retained}
             uncommitted = [name for name in names if name.partition("/")[0] not in retained_names]
             self._delete([f"{step_name(step)}/{name}" for name in uncommitted])
 
@@ -224,7 +234,10 @@ class ObjectStore(CheckpointStore):
             self.files.invalidate_cache()
             if below:
                 return {below: _described(self.files.info(top))}
-            found = self.files.find(top, detail=True)
+            found = self.files.find(top, detail=True).items()
+            found = {
+                path: each for path, each in found if not (each.get("islink") and self.files.isdir(path))
+            }
             return {str(path)[len(top) :].lstrip("/"): _described(each) for path, each in found.items()}
 
     def quarantine(self, step: int) -> str:
@@ -260,23 +273,27 @@ class ObjectStore(CheckpointStore):
         new = [step for step in steps if step not in noted]
         try:
             for step in new:
-                self._mark_objects(step)
+                self._for_objects(step, self._marks.mark)
                 marked.append(step)
         finally:
             if new:
-                self.put(MARKED, "".join(f"{step_name(step)}\n" for step in marked).encode())
+                self._note(marked)
 
-    def _mark_objects(self, step: int) -> None:
+    def _note(self, marked: Iterable[int]) -> None:
+        self.put(MARKED, "".join(f"{step_name(step)}\n" for step in marked).encode())
+
+    def _for_objects(self, step: int, change: Callable[[str, str], None]) -> None:
         for name in self._list(step_name(step)):
             path = self._full(f"{step_name(step)}/{name}")
             bucket, _, key = path.partition("/")
             with _explained("mark", path):
-                self._marks.mark(bucket, key)
+                change(bucket, key)
 
-    def _marked(self) -> set[int | None]:
+    def _marked(self) -> set[int]:
         """The steps that were noted as marked."""
         try:
-            return {step_of(line) for line in self.read(MARKED).decode(errors="replace").splitlines()}
+            lines = self.read(MARKED).decode(errors="replace").splitlines()
+            return {step for line in lines if (step := step_of(line)) is not None}
         except FileNotFoundError:
             return set()
 

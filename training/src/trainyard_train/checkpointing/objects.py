@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
@@ -209,21 +210,22 @@ def _put(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, state: dict[
 
 
 @dataclass
-class TrackedState(Tracked):
-    """Any object with `state_dict` and `load_state_dict`."""
+class TrackedValue(Tracked):
+    """An object whose state is one value, with what returns the value and what puts it back."""
 
-    state: Stateful
-    kind = "state"
+    get: Callable[[], Any]
+    put: Callable[[Any], object]
+    kind: str = "state"
 
     def read(self) -> dict[str, Any]:
-        return {"": self.state.state_dict()}
+        return {"": self.get()}
 
     def write(self, values: Mapping[str, Any]) -> None:
-        self.state.load_state_dict(values[""])
+        self.put(values[""])
 
 
-class TrackedOnRank0(TrackedState):
-    """Like `TrackedState`, but the state of rank 0 is saved, and all ranks load it."""
+class TrackedOnRank0(TrackedValue):
+    """Like `TrackedValue`, but the state of rank 0 is saved, and all ranks load it."""
 
     def of_rank0(self) -> set[str]:
         return {""}
@@ -298,33 +300,10 @@ def _content(value: Any) -> Any:  # noqa: ANN401
     return generators.state_of(value) if generators.is_generator(value) else value
 
 
-@dataclass
-class TrackedList(Tracked):
-    """A list or a deque, changed in place."""
-
-    values: MutableSequence[Any]
-    kind = "state"
-
-    def read(self) -> dict[str, Any]:
-        return {"": list(self.values)}
-
-    def write(self, values: Mapping[str, Any]) -> None:
-        self.values.clear()
-        self.values.extend(values[""])
-
-
-@dataclass
-class TrackedGenerator(Tracked):
-    """A random generator object that the program created."""
-
-    generator: Any
-    kind = "generator"
-
-    def read(self) -> dict[str, Any]:
-        return {"": generators.state_of(self.generator)}
-
-    def write(self, values: Mapping[str, Any]) -> None:
-        generators.set_state(self.generator, values[""])
+def _replace(items: MutableSequence[Any], new: Iterable[Any]) -> None:
+    """Change a list or a deque in place."""
+    items.clear()
+    items.extend(new)
 
 
 @dataclass
@@ -348,8 +327,8 @@ class TrackedTensor(Tracked):
 
 _KINDS: Final[tuple[tuple[Any, Callable[[Any], Tracked]], ...]] = (
     (torch.Tensor, TrackedTensor),
-    (Stateful, TrackedState),
-    (MutableSequence, TrackedList),
+    (Stateful, lambda each: TrackedValue(each.state_dict, each.load_state_dict)),
+    (MutableSequence, lambda each: TrackedValue(partial(list, each), partial(_replace, each))),
 )
 
 
@@ -382,7 +361,8 @@ def track(
     if isinstance(value, torch.optim.Optimizer):
         return TrackedOptimizer(name, value, names)
     if generators.is_generator(value):
-        return TrackedGenerator(value)
+        state = partial(generators.state_of, value), partial(generators.set_state, value)
+        return TrackedValue(*state, kind="generator")
     for of, kind in _KINDS:
         if isinstance(value, of):
             return kind(value)

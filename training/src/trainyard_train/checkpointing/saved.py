@@ -24,7 +24,8 @@ from trainyard_train.checkpointing.checkpoint import (
 )
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.objects import SHARED
-from trainyard_train.checkpointing.state import Pieces, decode
+from trainyard_train.checkpointing.state import decode
+from trainyard_train.checkpointing.tensor_files import Piece, copy
 from trainyard_train.observability.rank_log import log_line
 
 
@@ -36,13 +37,14 @@ class SavedState:
     manifest: Manifest
     kinds: dict[str, torch.dtype] = field(default_factory=dict)
     """Type of each tensor, by path; an optimizer's in the order of its parameters."""
-    _pieces: Pieces = field(default_factory=Pieces)
+    _pieces: dict[str, dict[Any, tuple[Piece, torch.Tensor]]] = field(default_factory=dict)
+    """Pieces of each tensor, by their offset and shape: one that several files have counts once."""
 
     def add(self, data: memoryview) -> None:
         """Add the content of one file, without a copy."""
-        pieces = decode(data)["pieces"]
-        self.kinds |= {path: values.dtype for path, (_, _, values) in pieces.items()}
-        self._pieces.add(pieces)
+        for path, (piece, values) in decode(data).items():
+            self.kinds[path] = piece.dtype
+            self._pieces.setdefault(path, {})[piece.offset, piece.shape] = piece, values
 
     @property
     def objects(self) -> Mapping[str, str]:
@@ -63,24 +65,19 @@ class SavedState:
                 packed.setdefault(parameter, {})[slot] = {"$": "tensor", "of": path}
         return packed
 
-    def shape(self, path: str) -> tuple[int, ...]:
-        """Shape of a whole tensor."""
-        return self._pieces.shapes[path]
-
     def blank(self, path: str) -> torch.Tensor:
         """Memory for a tensor, which costs none until it is written to."""
-        return torch.empty(self.shape(path), dtype=self.kinds[path])
+        piece, _ = next(iter(self._pieces[path].values()))
+        return torch.empty(piece.whole, dtype=piece.dtype)
 
     def fill(self, path: str, target: torch.Tensor) -> None:
-        """Copy a whole tensor.
-
-        Raises:
-            DamagedError: the files lack a part of it.
-        """
-        begin = (0,) * len(self.shape(path))
-        if not self._pieces.covers(path, begin, target.shape):
+        """Copy a whole tensor. Raises DamagedError: the files lack a part of it."""
+        pieces = self._pieces[path].values()
+        if sum(values.numel() for _, values in pieces) != target.numel():
             raise DamagedError(f"{self.where} lacks parts of {path}")
-        self._pieces.fill(path, begin, target)
+        for piece, values in pieces:
+            inside = zip(piece.offset, piece.shape, strict=True)
+            copy(target[tuple(slice(begin, begin + size) for begin, size in inside)], values)
 
     def tensor(self, path: str) -> torch.Tensor:
         """Read a whole tensor into newly allocated memory."""
@@ -91,7 +88,7 @@ class SavedState:
     def bare(self, name: str) -> list[str]:
         """Paths of the tensors of an object that are in no value of it."""
         inside = {each for packed in self.values.values() for each in state_values.paths(packed)}
-        return [path for path in self.kinds if _is_below(name, path) and path not in inside]
+        return [path for path in self.kinds if state_values.is_below(name, path) and path not in inside]
 
     def tree(self, names: Collection[str], large: Callable[[str], torch.Tensor]) -> dict[str, Any]:
         """The state of some objects as PyTorch's formats nest it.
@@ -103,7 +100,7 @@ class SavedState:
         return {name: self._state_of(name, self.objects[name], large) for name in names}
 
     def _state_of(self, name: str, kind: str, large: Callable[[str], torch.Tensor]) -> Any:  # noqa: ANN401
-        packed = {path: each for path, each in self.values.items() if _is_below(name, path)}
+        packed = {path: each for path, each in self.values.items() if state_values.is_below(name, path)}
         if kind == "tensor":
             return large(name)
         if kind == "state":
@@ -112,7 +109,7 @@ class SavedState:
         if kind == "module":
             return {path[len(name) + 1 :]: large(path) for path in self.bare(name)} | below
         return _optimizer_state(
-            below, [path[len(name) + 1 :] for path in self.kinds if _is_below(name, path)]
+            below, [path[len(name) + 1 :] for path in self.kinds if state_values.is_below(name, path)]
         )
 
 
@@ -122,7 +119,9 @@ def _optimizer_state(below: dict[str, Any], order: list[str]) -> dict[str, Any]:
     Which parameter is in which of several groups is not saved; these have no `params`.
     """
     rest: dict[str, Any] = {key: below.pop(key) for key in SHARED if key in below}
-    names = sorted(below, key=lambda name: next(i for i, path in enumerate(order) if _is_below(name, path)))
+    names = sorted(
+        below, key=lambda name: next(i for i, path in enumerate(order) if state_values.is_below(name, path))
+    )
     groups = rest.pop("param_groups", None)
     if groups is not None and len(groups) == 1:
         groups = [{**groups[0], "params": names}]
@@ -139,18 +138,29 @@ def open_saved(store: CheckpointStore, step: int | None = None) -> Iterator[Save
         DamagedError: the given step is damaged.
         FileNotFoundError: there is no whole checkpoint.
     """
-    for number in store.committed() if step is None else [step]:
-        with tempfile.TemporaryDirectory(prefix="trainyard-") as scratch:
-            try:
-                found = _map(store.open(number), Path(scratch))
-            except DamagedError as error:
-                if step is not None:
-                    raise
-                log_line(f"skipping {step_name(number)}: {error}")
-                continue
-            yield found
-            return
-    raise FileNotFoundError(f"{store.where} has no intact checkpoint")
+    found: list[SavedState] = []
+    with tempfile.TemporaryDirectory(prefix="trainyard-") as scratch:
+
+        def read(checkpoint: Checkpoint) -> None:
+            found.append(_map(checkpoint, Path(scratch)))
+
+        if step is None:
+            store.newest(lambda step, why: log_line(f"skipping {step_name(step)}: {why}"), read)
+        else:
+            read(store.open(step))
+        if not found:
+            raise FileNotFoundError(f"{store.where} has no intact checkpoint")
+        yield found[0]
+
+
+def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """Every tensor of a checkpoint, whole: `model.<name>` and `optimizer.<name>.<slot>`.
+
+    Raises:
+        DamagedError: a file differs from the manifest.
+    """
+    with open_saved(checkpoint.store, checkpoint.manifest.step) as saved:
+        return {path: saved.tensor(path) for path in saved.kinds}
 
 
 def _map(checkpoint: Checkpoint, scratch: Path) -> SavedState:
@@ -176,7 +186,3 @@ def _mapped(checkpoint: Checkpoint, name: str, scratch: Path) -> memoryview:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (FileNotFoundError, ValueError) as error:  # ValueError: it is empty
         raise DamagedError(f"{name} is missing or empty") from error
-
-
-def _is_below(name: str, path: str) -> bool:
-    return path == name or path.startswith(f"{name}.")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import count, islice
+from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
 from trainyard_train.checkpointing.checkpoint import (
@@ -118,7 +118,7 @@ class Saver:
             limits: how long saves may fail.
         """
         self.store, self.memory = store, memory or NodeMemory()
-        self.mesh = replace(mesh, store=mesh.store.clone())  # waiting on one connection blocks all its users
+        self.mesh = mesh.with_own_connection("saver")
         self._save_numbers, self._asked = count(), count()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="saver")
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="cleaner")
@@ -200,6 +200,10 @@ class Saver:
             except OSError as error:
                 self._owner = ""
                 log_line(f"{self.store.where} cannot be written to: {explained(error)}")
+            try:
+                self.store.spare(self._order, copied=True)  # before the next commit, which may be hours away
+            except OSError as error:
+                log_line(f"the bucket's rule may delete what was loaded: {explained(error)}")
 
     def pin(self, step: int, reason: str) -> None:
         """Keep a committed checkpoint for ever; all ranks call it.
@@ -388,10 +392,13 @@ class Saver:
         try:
             there, pinned = set(self.store.committed()), self.store.pinned()
             order = [step for step in self._known(self._order) if step in there]
-            verified = list(islice(filter(self._is_intact, order), _VERIFIED))
-            spare = [step for step in order if step not in verified and step not in pinned]
+            found: dict[int, bool | None] = {}
+            for step in order:
+                if [*found.values()].count(True) < _VERIFIED:
+                    found[step] = self._is_intact(step)
+            spare = [step for step in order if found.get(step, False) is False and step not in pinned]
             spare = [step for step in spare if not self.store.retention.is_permanent(step)]
-            if len(verified) < _VERIFIED or not spare:
+            if [*found.values()].count(True) < _VERIFIED or not spare:
                 return False
             self.store.remove(spare[-1])
         except OSError as error:
@@ -400,12 +407,14 @@ class Saver:
         log_line(f"{self.store.where} is full: deleted {step_name(spare[-1])} to save a newer one")
         return True
 
-    def _is_intact(self, step: int) -> bool:
-        """Whether a checkpoint is verified: this attempt has loaded or committed it, or it is read now."""
+    def _is_intact(self, step: int) -> bool | None:
+        """Whether this attempt has loaded or committed it, or it is read intact; None: it is unreadable."""
         if step in self._order:
             return True
         try:
             self.store.open(step).verify()
         except (DamagedError, FormatError):
             return False
+        except OSError:
+            return None
         return True

@@ -2,17 +2,15 @@
 restores them under any layout.
 
 Each rank writes the pieces of tensors that it has, with their offset in the whole. Where several ranks have
-the same piece, as all have under DDP, they cut it along its first dimension and share the writing. So a
-checkpoint can be loaded by any number of ranks, in any mesh, and by any strategy: its content does not
-depend on them. PyTorch's own distributed checkpoints would do this as well; importing them alone takes
-longer than all of a restart does here.
+the same piece, as all have under DDP, they cut it along its first dimension and share the writing. So the
+content of a checkpoint does not depend on the number of ranks, their mesh and the strategy.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,55 +24,19 @@ from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.checkpointing.tensor_files import (
     TYPES,
     Offset,
-    as_bytes,
-    common,
+    Piece,
     copy,
     from_bytes,
     name_of,
     read_header,
-    slices,
 )
 from trainyard_train.elasticity.node_memory import NodeMemory
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.tensors import is_distributed, local_of, offset_of
+from trainyard_train.tensors import is_distributed, local_of, offset_of, replica_of
 
 _GENERATOR: Final = "generator."
 PAGE: Final = 4096
 """Bytes: a capture begins at a multiple, since direct writes to a disk need aligned memory."""
-
-
-@dataclass
-class Pieces:
-    """Parts of tensors, from any number of files."""
-
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Shapes of the whole tensors, by name."""
-    _parts: dict[str, dict[tuple[Offset, torch.Size], torch.Tensor]] = field(default_factory=dict)
-
-    def add(self, pieces: Mapping[str, tuple[list[int], list[int], torch.Tensor]]) -> None:
-        """Add the pieces of one file; a piece that was added already counts once."""
-        for name, (shape, offset, values) in pieces.items():
-            self.shapes[name] = tuple(shape)
-            self._parts.setdefault(name, {})[tuple(offset), values.shape] = values
-
-    def covers(self, name: str, offset: Offset, size: torch.Size) -> bool:
-        """Whether the pieces cover a whole region."""
-        found: int = sum(values.numel() for _, values in self._cuts(name, offset, size))
-        return found == size.numel()
-
-    def fill(self, name: str, offset: Offset, target: torch.Tensor) -> None:
-        """Copy the known pieces into a tensor that lies at `offset` in the whole one."""
-        for inside, values in self._cuts(name, offset, target.shape):
-            copy(target[inside], values)
-
-    def _cuts(
-        self, name: str, offset: Offset, size: torch.Size
-    ) -> Iterator[tuple[tuple[slice, ...], torch.Tensor]]:
-        """Intersections of a tensor's parts with a region, without the empty ones."""
-        for (begin, extent), values in self._parts.get(name, {}).items():
-            shared = common(offset, size, begin, extent)
-            if all(low < high for low, high in shared):
-                yield slices(shared, offset), values[slices(shared, begin)]
 
 
 @dataclass(frozen=True)
@@ -96,7 +58,7 @@ class State:
         tensors, offsets, learned = {}, {}, []
         parameters = {f"model.{name}" for name, _ in self.model.named_parameters()}
         for name, tensor in self._tensors():
-            offset, tensors[name] = self._own_part(tensor)
+            offset, tensors[name] = share_of(tensor, self.mesh)
             offsets[name] = (list(tensor.shape), list(offset))
             # Buffers may hold an infinity.
             if (name in parameters or name.startswith("optimizer.")) and tensor.is_floating_point():
@@ -140,14 +102,12 @@ class State:
 
         All ranks must call it: where the model is sharded, they bring it together.
         """
-        lines = set()
+        lines = []
         for name, tensor in self.model.state_dict().items():
             whole = tensor.full_tensor() if is_distributed(tensor) else tensor
             whole = whole.detach().cpu().contiguous()
             digest = hashlib.sha256(whole.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
-            lines.add(f"{name} {whole.dtype} {tuple(whole.shape)} {digest}\n")
-        if self.mesh.pipeline > 1:
-            lines = set("".join(self.mesh.gather("weights", "".join(lines))).splitlines(keepends=True))
+            lines.append(f"{name} {whole.dtype} {tuple(whole.shape)} {digest}\n")
         return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -174,40 +134,21 @@ class State:
                     blank = torch.empty_like(parameter, requires_grad=False)  # all of it is read
                 self.optimizer.state[parameter][slot] = blank
 
-    def _own_part(self, tensor: torch.Tensor) -> tuple[Offset, torch.Tensor]:
-        """The share of this rank's part of a tensor that it writes."""
-        if is_distributed(tensor):
-            return share_of(tensor, *replica_of(tensor))
-        ranks = self.mesh.world_size // self.mesh.pipeline
-        return share_of(tensor, self.mesh.rank % ranks, ranks)
 
+def share_of(tensor: torch.Tensor, mesh: Mesh, replicated: bool = True) -> tuple[Offset, torch.Tensor]:
+    """The share of this rank's part of a tensor that it writes, with its offset in the whole.
 
-def share_of(tensor: torch.Tensor, index: int, count: int) -> tuple[Offset, torch.Tensor]:
-    """The share of a tensor's part that one of several ranks writes which have that part, with its offset in
-    the whole.
-
-    Args:
-        tensor: the part that these ranks have.
-        index: index of this rank among them.
-        count: number of these ranks.
+    Ranks that have the same part divide it: of a DTensor by its placements, else all if it is replicated.
     """
+    index, count = (mesh.rank, mesh.world_size) if replicated else (0, 1)
+    if is_distributed(tensor):
+        index, count = replica_of(tensor)
     offset, local = offset_of(tensor), local_of(tensor)
     if not local.dim():
         return offset, local
     each = -(-len(local) // count)  # equal numbers of rows, but fewer or none for the last ranks
     first = min(index * each, len(local))
     return (offset[0] + first, *offset[1:]), local[first : first + each]
-
-
-def replica_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """Index of this rank among the ranks that have the same part of a DTensor, and their number."""
-    index, count = 0, 1
-    devices = tensor.device_mesh  # type: ignore[attr-defined]
-    for dimension, placement in enumerate(tensor.placements):  # type: ignore[attr-defined]
-        if placement.is_replicate():
-            index = index * devices.size(dimension) + devices.get_local_rank(dimension)
-            count *= devices.size(dimension)
-    return index, count
 
 
 def lay_out(
@@ -296,54 +237,18 @@ class Buffer:
         return memory
 
 
-def decode(data: Data) -> dict[str, Any]:
-    """Read a file of `State.capture` or `TrackedObjects.capture`; nothing in it is executed.
+def decode(data: Data) -> dict[str, tuple[Piece, torch.Tensor]]:
+    """Read the tensors' pieces in a file of `State.capture` or `TrackedObjects.capture`, as views of it.
 
-    The tensors are views of it. The library would copy all of them, for seconds per GiB in which it
-    holds Python's interpreter lock.
+    Nothing in it is executed. The library would copy all of them, for seconds per GiB in which it holds
+    Python's interpreter lock.
     """
-    begin = 8 + int.from_bytes(data[:8], "little")
-    found, metadata = read_header(data[:begin])
-    tensors = {
-        name: from_bytes(data[piece.begin : piece.end]).view(piece.dtype).view(piece.shape)
-        for name, piece in found.items()
-    }
+    pieces, _ = read_header(data[: 8 + int.from_bytes(data[:8], "little")])
     return {
-        "pieces": {
-            name: (piece.whole, piece.offset, tensors[name])
-            for name, piece in found.items()
-            if not name.startswith(_GENERATOR)
-        },
-        "generators": {
-            name.removeprefix(_GENERATOR): state
-            for name, state in tensors.items()
-            if name.startswith(_GENERATOR)
-        },
-        "metadata": metadata,
+        name: (piece, from_bytes(data[piece.begin : piece.end]).view(piece.dtype).view(piece.shape))
+        for name, piece in pieces.items()
+        if not name.startswith(_GENERATOR)
     }
-
-
-def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """Every tensor of a checkpoint, whole: `model.<name>` and `optimizer.<name>.<slot>`.
-
-    Raises:
-        DamagedError: a file differs from the manifest.
-    """
-    return join(decode(checkpoint.read(name)) for name in sorted(checkpoint.manifest.files))
-
-
-def join(files: Iterable[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    """Every tensor whole, from what all ranks captured."""
-    pieces, kinds = Pieces(), {}
-    for file in files:
-        pieces.add(file["pieces"])
-        kinds.update({name: values.dtype for name, (_, _, values) in file["pieces"].items()})
-    tensors = {}
-    for name, shape in pieces.shapes.items():
-        tensors[name] = torch.empty(shape, dtype=kinds[name])
-        as_bytes(tensors[name]).zero_()
-        pieces.fill(name, (0,) * len(shape), tensors[name])
-    return tensors
 
 
 def _generators(device: torch.device) -> dict[str, torch.Tensor]:

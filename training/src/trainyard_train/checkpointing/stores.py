@@ -28,11 +28,7 @@ def open_store(
 
 
 def store_of_run(run: str) -> CheckpointStore:
-    """The store of a run: what its folder holds, or a URL.
-
-    Raises:
-        FileNotFoundError: there is no run.
-    """
+    """The store of a run: what its folder holds, or a URL. Raises FileNotFoundError: there is no run."""
     if "://" in run:
         return open_store(run)
     folder = Path(run) / "checkpoints"

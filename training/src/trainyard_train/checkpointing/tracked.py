@@ -33,7 +33,7 @@ from trainyard_train.checkpointing.objects import (
     track,
 )
 from trainyard_train.checkpointing.snapshot import Snapshot
-from trainyard_train.checkpointing.state import Buffer, replica_of, share_of
+from trainyard_train.checkpointing.state import Buffer, share_of
 from trainyard_train.checkpointing.tensor_files import name_of
 from trainyard_train.config_base import ConfigError
 from trainyard_train.elasticity.node_memory import NodeMemory
@@ -94,7 +94,7 @@ class TrackedObjects:
             raise ConfigError([f"{name}: is tracked already; give the second one another name"])
         if isinstance(value, Tracked):
             return value
-        found = track(name, value, self._parameter_names, self._is_tracked)
+        found = track(name, value, self.parameter_names, self._is_tracked)
         self._originals[name] = value
         return found
 
@@ -123,7 +123,7 @@ class TrackedObjects:
             for path, tensor in found.tensors.items():
                 if path in found.of_rank0 and not self.mesh.is_rank0:
                     continue
-                offset, tensors[path] = self._own_part(tensor, cut and path in found.replicated)
+                offset, tensors[path] = share_of(tensor, self.mesh, cut and path in found.replicated)
                 offsets[path] = (list(tensor.shape), list(offset))
                 if self._may_differ(path, tensor, found, cut):
                     owners[path] = f"{path}@{list(offset)}"
@@ -192,7 +192,9 @@ class TrackedObjects:
                 if twice := found.tensors.keys() & here.keys():
                     raise ConfigError([f"{min(twice)}: two tensors have this path; rename one of their keys"])
                 found.tensors.update(here)
-        _check(found.tensors)
+        problems = [f"{path}: got {wrong}" for path, each in found.tensors.items() if (wrong := _wrong(each))]
+        if problems:
+            raise ConfigError(problems)
         return found
 
     def _saved_in(self, saved: Mapping[str, Any]) -> dict[str, Tracked]:
@@ -203,7 +205,8 @@ class TrackedObjects:
         modules = (each.module for each in self.objects.values() if isinstance(each, TrackedModule))
         return any(each is value for each in chain(self._originals.values(), modules))
 
-    def _parameter_names(self) -> dict[int, str]:
+    def parameter_names(self) -> dict[int, str]:
+        """Tracked parameters and tensors by their `id`, in the same order on all ranks."""
         found = {}
         for name, each in self.objects.items():
             if isinstance(each, TrackedModule):
@@ -211,11 +214,6 @@ class TrackedObjects:
             if isinstance(each, TrackedTensor):
                 found[id(each.tensor)] = f"{name}.{name}"
         return found
-
-    def _own_part(self, tensor: torch.Tensor, cut: bool) -> tuple[tuple[int, ...], torch.Tensor]:
-        if is_distributed(tensor):
-            return share_of(tensor, *replica_of(tensor))
-        return share_of(tensor, *((self.mesh.rank, self.mesh.world_size) if cut else (0, 1)))
 
     def _may_differ(self, path: str, tensor: torch.Tensor, found: _Found, cut: bool) -> bool:
         """Whether other ranks may have another value of the same name."""
@@ -334,7 +332,7 @@ def _bound(state: TrackedObjects, checkpoint: Checkpoint) -> list[str]:
     was, now = checkpoint.manifest.world_size, state.mesh.world_size
     changed = []
     for path in checkpoint.manifest.state["by_rank"]:
-        if path.partition(".")[0] in modules and path not in state._parameter_names().values():
+        if path.partition(".")[0] in modules and path not in state.parameter_names().values():
             log_line(
                 f"{path} differs by rank in {checkpoint.name} of {was} ranks: all {now} ranks load rank 0's"
             )
@@ -366,11 +364,11 @@ def _differing(checkpoint: Checkpoint, path: str) -> list[str]:
 
 def _own_paths(name: str, values: Mapping[str, Any], each: Tracked, found: _Found) -> list[str]:
     """Paths of the values and bare tensors of an object that this rank is to load."""
-    here = [path for path in values if _is_below(name, path)]
+    here = [path for path in values if state_values.is_below(name, path)]
     if isinstance(each, TrackedOptimizer):  # in a pipeline, other ranks have the other parameters
         mine = {f"{name}.{path}": path for path in (*each.parameters(), *SHARED)}
         return [path for path in here if path in mine and each.takes(mine[path], values[path])]
-    bare = [path for path in found.tensors if path not in here and _is_below(name, path)]
+    bare = [path for path in found.tensors if path not in here and state_values.is_below(name, path)]
     return [*(bare if isinstance(each, TrackedModule | TrackedTensor) else ()), *here]
 
 
@@ -378,33 +376,18 @@ def _below(
     name: str, values: Mapping[str, Any], targets: Mapping[str, torch.Tensor]
 ) -> Iterator[tuple[str, Any]]:
     """The values of an object, with tensors, by the path below its name."""
-    packed = {path: value for path, value in values.items() if _is_below(name, path)}
+    packed = {path: value for path, value in values.items() if state_values.is_below(name, path)}
     inside = {tensor for value in packed.values() for tensor in state_values.paths(value)}
     for path, value in packed.items():
         if all(tensor in targets for tensor in state_values.paths(value)):
             yield path[len(name) + 1 :], state_values.unpack(value, targets.__getitem__)
     for path, tensor in targets.items():
-        if _is_below(name, path) and path not in inside:
+        if state_values.is_below(name, path) and path not in inside:
             yield path[len(name) + 1 :], tensor
 
 
 def _join(name: str, path: str) -> str:
     return f"{name}.{path}" if path else name
-
-
-def _is_below(name: str, path: str) -> bool:
-    return path == name or path.startswith(f"{name}.")
-
-
-def _check(tensors: Mapping[str, torch.Tensor]) -> None:
-    """Raise ConfigError if any of the tensors cannot be saved.
-
-    Raises:
-        ConfigError: the message has all tensors that cannot be saved.
-    """
-    problems = [f"{path}: got {wrong}" for path, tensor in tensors.items() if (wrong := _wrong(tensor))]
-    if problems:
-        raise ConfigError(problems)
 
 
 def _wrong(tensor: torch.Tensor) -> str:

@@ -114,6 +114,11 @@ def paths(packed: Any) -> list[str]:  # noqa: ANN401
     return found
 
 
+def is_below(name: str, path: str) -> bool:
+    """Whether a path is that of an object of this name, or of a part of it."""
+    return path == name or path.startswith(f"{name}.")
+
+
 def _class_of(module: str, name: str) -> Any:  # noqa: ANN401
     """What the program has under the name of a class; None if nothing."""
     found: Any = sys.modules.get(module)

@@ -85,7 +85,7 @@ class Writer:
             sys.stderr.write(f"training: {text}\n")
             return
         self.saved_step, self.saved_at = pending.step, time.time()
-        self.heartbeats.saved(pending.step)
+        self.heartbeats.status.saved_step = pending.step
         if self.cadence:
             self.cadence.durable()
         self.record(

@@ -93,11 +93,7 @@ class Batches(Generic[Batch]):
             self._source.__dict__["persistent_workers"] = False
 
     def __len__(self) -> int:
-        """Batches of a whole pass.
-
-        Raises:
-            TypeError: the loader does not know.
-        """
+        """Batches of a whole pass. Raises TypeError: the loader does not know."""
         return len(cast(Sized, self.loader))
 
     @property
@@ -461,16 +457,19 @@ def _ordered_by(order: _Order, loader: Any, rank: int) -> Any:  # noqa: ANN401
 def _begin_worker(then: Callable[[int], object] | None, worker: int) -> None:
     """Protect a worker from a SIGTERM to all processes: the current step may need its batches.
 
-    It ends with its rank, or when the rank stops it.
+    It ends with its rank, or when the rank stops it. Only Linux says who sent a signal: elsewhere a worker is
+    not protected, since then it could not be stopped.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def listen() -> None:
+        assert hasattr(signal, "sigwaitinfo")
         while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
             pass
         os._exit(0)
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=listen, name="notice", daemon=True).start()
+    if hasattr(signal, "sigwaitinfo"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=listen, name="notice", daemon=True).start()
     if then:
         then(worker)

@@ -1,6 +1,4 @@
-"""Loads the dataset that a configuration names (digits, text or pictures), split into training and held-out
-samples.
-"""
+"""Loads the dataset that a configuration names (digits or text), split into training and held-out samples."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ import numpy as np
 import torch
 
 from trainyard_train.data.config import DataConfig
-from trainyard_train.data.locations import STORE_SECONDS
 from trainyard_train.data.samples import Dataset, Samples
+from trainyard_train.data.text import STORE_SECONDS, TokenShards
 
 
 def load_dataset(
@@ -23,17 +21,11 @@ def load_dataset(
     Raises:
         OSError, ValueError: the dataset cannot be read, or is invalid.
     """
-    if config.name == "pictures":
-        from trainyard_train.data.pictures import load_pictures
-
-        return load_pictures(config, seed, store_seconds)
     return _text(config, context, store_seconds) if config.name == "text" else _digits(config, seed)
 
 
 def _text(config: DataConfig, context: int, store_seconds: float) -> Dataset:
     """Shards of tokens, whose last windows are held out."""
-    from trainyard_train.data.text import TokenShards
-
     shards = TokenShards(config.path, context, store_seconds=store_seconds)
     shards.check()
     num_train = len(shards) - max(1, int(len(shards) * config.held_out))
@@ -47,9 +39,6 @@ def _digits(config: DataConfig, seed: int) -> Dataset:
     """The handwritten digits that come with scikit-learn, split by a shuffle of `seed`.
 
     The file is read directly: importing scikit-learn would cost more than the rest of the start.
-
-    Raises:
-        FileNotFoundError: scikit-learn is not installed.
     """
     table = np.loadtxt(_digits_file(), delimiter=",", dtype=np.float32)
     table = table[np.random.default_rng([seed]).permutation(len(table))]

@@ -80,8 +80,7 @@ class Loader:
         return ThreadPoolExecutor(AHEAD, thread_name_prefix="loader")
 
     def _read(self, cursor: int) -> Samples:
-        first = cursor + self.data_rank * self.batch_size_per_rank
-        return self.source.take(self.order.indices(first, self.batch_size_per_rank), first)
+        return self.source.take(self.order.of_rank(cursor, self.batch_size_per_rank, self.data_rank))
 
 
 @lru_cache(maxsize=2)

@@ -12,8 +12,8 @@ import torch
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and targets, n of each: digits of shape (n, 1, 8, 8) in [0, 1] and their classes, tokens of
-    shape (n, context) and those that follow, or pictures of shape (n, 3, side, side) and their classes.
+    """Inputs and targets, n of each: digits of shape (n, 1, 8, 8) in [0, 1] and their classes, or tokens of
+    shape (n, context) and those that follow.
     """
 
     inputs: torch.Tensor
@@ -23,12 +23,9 @@ class Samples:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
+    def take(self, indices: torch.Tensor) -> Samples:
         """Return the samples at these positions."""
         return Samples(self.inputs[indices], self.targets[indices])
-
-    def close(self) -> None:
-        """No-op: samples in memory hold no threads."""
 
     def split(self, parts: int) -> list[Samples]:
         """Return so many parts of the same size."""
@@ -56,13 +53,8 @@ class SampleSource(Protocol):
 
     def __len__(self) -> int: ...
 
-    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
-        """Return the samples at these positions; augmented if `at`, the position of the first in the order,
-        is given.
-        """
-
-    def close(self) -> None:
-        """Stop reader threads."""
+    def take(self, indices: torch.Tensor) -> Samples:
+        """Return the samples at these positions."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +69,3 @@ class Dataset:
     def identity(self) -> dict[str, int]:
         """Sizes that must match on resume: sample count and class count."""
         return {"samples": len(self.train), "classes": self.num_classes}
-
-    def close(self) -> None:
-        """Stop reader threads."""
-        self.train.close()
-        self.held_out.close()

@@ -24,17 +24,16 @@ import os
 import shutil
 import sys
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from trainyard_train.checkpointing.object_store import ObjectStore
-from trainyard_train.data.locations import is_remote
+from trainyard_train.observability.rank_log import log_line
 
 MARKER: Final = ".staged.json"
 _CHUNK: Final = 32 << 20
@@ -57,38 +56,8 @@ class Listed:
     """ETag of the file in the store; empty where it has none."""
 
 
-class DatasetSource(Protocol):
-    """Source of a dataset, from which it is copied."""
-
-    def listing(self) -> dict[str, Listed]:
-        """Name → file, names seen from the source; raises OSError where it cannot be reached."""
-
-    def chunks(self, name: str) -> Iterator[bytes]:
-        """The content of a file in parts."""
-
-
-class _Folder:
-    """A folder, or one file, of a filesystem."""
-
-    def __init__(self, path: Path, *, single: bool) -> None:
-        self._root, self._name = (path.parent, path.name) if single else (path, "")
-
-    def listing(self) -> dict[str, Listed]:
-        if self._name:
-            return {self._name: Listed((self._root / self._name).stat().st_size)}
-        if not self._root.is_dir():
-            raise FileNotFoundError(f"{self._root}: no such folder")
-        files = [path for path in self._root.rglob("*") if path.is_file()]
-        return {path.relative_to(self._root).as_posix(): Listed(path.stat().st_size) for path in files}
-
-    def chunks(self, name: str) -> Iterator[bytes]:
-        with (self._root / name).open("rb") as file:
-            while part := file.read(_CHUNK):
-                yield part
-
-
-class _Bucket:
-    """A prefix, or one object, of an object store."""
+class _Store:
+    """A prefix, or one object, of an object store; or a folder or a file, as fsspec shows it."""
 
     def __init__(self, url: str, *, single: bool) -> None:
         above, _, name = url.rstrip("/").rpartition("/")
@@ -96,6 +65,7 @@ class _Bucket:
         self._sizes: dict[str, int] = {}
 
     def listing(self) -> dict[str, Listed]:
+        """Name → file, names seen from the source; raises OSError where it cannot be reached."""
         found = self._store.listing(self._name)
         self._sizes = {name: size for name, (size, _) in found.items()}
         return {name: Listed(size, tag) for name, (size, tag) in found.items()}
@@ -129,6 +99,9 @@ class _Web:
         return urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)  # noqa: S310
 
 
+DatasetSource = _Store | _Web
+
+
 def open_source(source: str) -> DatasetSource:
     """Return the source at a URL or path; with `/` at its end, a folder.
 
@@ -140,14 +113,16 @@ def open_source(source: str) -> DatasetSource:
         if not single:
             raise StageError(f"{source}: a web server has no list of files; allowed: the URL of one file")
         return _Web(source)
-    if is_remote(source):
-        return _Bucket(source, single=single)
-    return _Folder(Path(source), single=single)
+    if "://" in source:
+        return _Store(source, single=single)
+    if not Path(source).exists():
+        raise FileNotFoundError(f"{source}: no such {'file' if single else 'folder'}")
+    return _Store(f"file://{Path(source).absolute()}", single=single)
 
 
 def digest_of_contents(hashes: Mapping[str, str]) -> str:
     """Digest of files by their names and sha256."""
-    lines = (f"{hashes[name]}  {name}\n" for name in sorted(hashes))
+    lines = (f"{hashes[name]}  {name}\n".encode() for name in sorted(hashes))
     return f"sha256:{_sha256(lines)}"
 
 
@@ -155,12 +130,15 @@ def digest_of_list(listed: Mapping[str, Listed]) -> str:
     """Digest of a store's list; empty where it has no tags."""
     if not listed or not all(each.tag for each in listed.values()):
         return ""
-    lines = (f"{listed[name].size} {listed[name].tag}  {name}\n" for name in sorted(listed))
+    lines = (f"{listed[name].size} {listed[name].tag}  {name}\n".encode() for name in sorted(listed))
     return f"etag:{_sha256(lines)}"
 
 
-def _sha256(lines: Iterator[str]) -> str:
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+def _sha256(parts: Iterable[bytes]) -> str:
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(part)
+    return hashed.hexdigest()
 
 
 def folder_name(digest: str) -> str:
@@ -190,7 +168,9 @@ def fetch(source: str, out: Path, digest: str, max_bytes: int | None = None, wor
     listed = _checked(source, opened.listing(), digest, max_bytes)
     staged = out / f".{final.name}"
     staged.mkdir(parents=True, exist_ok=True)
-    _remove_strangers(staged, listed)
+    for path in staged.rglob("*"):
+        if path.is_file() and path.relative_to(staged).as_posix() not in listed:
+            path.unlink()  # of an earlier try, and no longer in the source
     progress = _LogProgress(sum(each.size for each in listed.values()))
     with ThreadPoolExecutor(workers) as pool:
         jobs = {
@@ -240,13 +220,6 @@ def _checked(source: str, listed: dict[str, Listed], digest: str, max_bytes: int
     return listed
 
 
-def _remove_strangers(staged: Path, listed: Mapping[str, Listed]) -> None:
-    """Delete files of an earlier try that the source has no more."""
-    for path in staged.rglob("*"):
-        if path.is_file() and path.relative_to(staged).as_posix() not in listed:
-            path.unlink()
-
-
 def _copy(source: DatasetSource, name: str, listed: Listed, staged: Path, progress: _LogProgress) -> str:
     """Copy a file unless it exists in full; return its sha256."""
     target = staged / name
@@ -274,7 +247,7 @@ def _copy(source: DatasetSource, name: str, listed: Listed, staged: Path, progre
 
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return _sha256(iter(lambda: file.read(1 << 20), b""))
 
 
 def verify(folder: Path, *, contents: bool = True) -> int:
@@ -311,12 +284,7 @@ def describe(source: str) -> dict[str, object]:
     """
     opened = open_source(source)
     listed = _checked(source, opened.listing(), "", None)
-    hashes = {}
-    for name in listed:
-        hashed = hashlib.sha256()
-        for part in opened.chunks(name):
-            hashed.update(part)
-        hashes[name] = hashed.hexdigest()
+    hashes = {name: _sha256(opened.chunks(name)) for name in listed}
     total = sum(each.size for each in listed.values())
     return {
         "files": len(listed),
@@ -353,7 +321,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     one.add_argument("out", type=Path)
     one.add_argument("--digest", required=True, help="sha256:… or etag:…, as `describe` prints it")
     one.add_argument("--max-gib", type=int, help="refuse a source that lists more")
-    one.add_argument("--workers", type=int, default=8)
     another = commands.add_parser("verify", help="compare every byte of a staged dataset with its list")
     another.add_argument("folder", type=Path)
     third = commands.add_parser("describe", help="print size and digests of a source, for a stack file")
@@ -362,10 +329,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         output = _run(options)
     except StageError as error:
-        sys.stderr.write(f"training: {error}\n")
+        log_line(str(error))
         return 2
-    except (OSError, urllib.error.URLError) as error:
-        sys.stderr.write(f"training: {error}\n")
+    except OSError as error:
+        log_line(str(error))
         return 1
     sys.stdout.write(f"{output}\n")
     return 0
@@ -377,7 +344,7 @@ def _run(options: argparse.Namespace) -> str:
     if options.command == "verify":
         return f"{options.folder}: {verify(options.folder)} files match {MARKER}"
     limit = None if options.max_gib is None else options.max_gib * _GIB
-    return f"staged: {fetch(options.source, options.out, options.digest, limit, options.workers)}"
+    return f"staged: {fetch(options.source, options.out, options.digest, limit)}"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
-"""Tokenizes text into shards (a command), and reads shards as windows of tokens.
+"""Writes shards of tokens, and reads them as windows.
 
-`python -m trainyard_train.data.text OUT SOURCE ...` makes shards; `TokenShards` reads them. A source is a
-file or a folder: `.jsonl` or `.jsonl.zst` with a document in `text` of each line (the layout of The Pile), or
-plain text, a document per file. Tokens are bytes, and 256 ends a document. `write_tokens` writes the tokens
-of any other tokenizer in the same form: arrays of uint16, or of uint32 where the vocabulary has more than
-65,536 tokens, and an index with that type (`dtype`).
+`write_tokens` writes the tokens of any tokenizer (examples/tokens.py trains one): arrays of uint16, or of
+uint32 where the vocabulary has more than 65,536 tokens, and an index with that type (`dtype`). `TokenShards`
+reads them.
 
 A sample is a window of the whole sequence of tokens. So samples have one global order, and any number of
 ranks can resume in the middle of an epoch, as with other data.
@@ -12,30 +10,27 @@ ranks can resume in the middle of an epoch, as with other data.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 
-from trainyard_train.config_base import ConfigError, extra
-from trainyard_train.data.locations import STORE_SECONDS, FileRange, Location, is_remote, open_location
+from trainyard_train.checkpointing.checkpoint import CheckpointStore
+from trainyard_train.checkpointing.digests import Data
+from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.data.samples import Samples
 
 INDEX: Final = "index.json"
-_COMMAND: Final = "python -m trainyard_train.data.text"
-END: Final = 256
-VOCABULARY: Final = 257
-_CHUNK: Final = 1 << 20
-"""Bytes of a compressed file that are read at once."""
-_PLAIN: Final = frozenset({".txt", ".md", ".rst", ".py"})
+STORE_SECONDS: Final = 60.0
+"""Default timeout of one request to an object store with its retries, in seconds."""
+FileRange = tuple[str, int, int]
+"""Part of a file: its name, the first byte, and the end (exclusive)."""
 _TYPES: Final[dict[str, np.dtype[Any]]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 """Types of tokens, by their name in the index; an index without a name means the first."""
 
@@ -64,7 +59,7 @@ class TokenShards:
         """The windows from one on and before another."""
         return replace(self, first=first, last=last)
 
-    def take(self, indices: torch.Tensor, at: int | None = None) -> Samples:
+    def take(self, indices: torch.Tensor) -> Samples:
         """Inputs and targets of shape (n, context); a target is the token that follows.
 
         Raises:
@@ -90,10 +85,7 @@ class TokenShards:
     @property
     def is_remote(self) -> bool:
         """Whether reads are slow, so that prefetching helps."""
-        return is_remote(self.location)
-
-    def close(self) -> None:
-        """No-op: shards hold nothing open."""
+        return "://" in self.location
 
     def check(self) -> None:
         """Compare the shards' sizes with the index.
@@ -116,7 +108,7 @@ class TokenShards:
         if problems:
             raise ShardError("\n".join(f"{self.location}: {problem}" for problem in problems))
 
-    def _read(self, parts: Sequence[FileRange]) -> Iterator[bytes]:
+    def _read(self, parts: Sequence[FileRange]) -> Iterator[Data]:
         for (name, start, stop), data in zip(parts, self._files.read_parts(parts), strict=True):
             if len(data) < stop - start:
                 found = f"ends at byte {start + len(data)}; expected: {stop} or more"
@@ -158,7 +150,8 @@ class TokenShards:
             ) from None
         except FileNotFoundError:
             raise ShardError(
-                f"{self.location} has no {INDEX}; create shards with {_COMMAND}, or correct data.path"
+                f"{self.location} has no {INDEX}; create shards with write_tokens, as"
+                " examples/tokens.py does, or correct data.path"
             ) from None
         return index
 
@@ -167,34 +160,8 @@ class TokenShards:
         return list(accumulate(shard["tokens"] for shard in self._index["shards"]))
 
     @cached_property
-    def _files(self) -> Location:
-        return open_location(self.location, self.store_seconds)
-
-
-def documents(sources: Sequence[Path]) -> Iterator[str]:
-    """Every document of some files and folders, in the order of their names.
-
-    Raises:
-        ShardError: a file is of no known kind or damaged, or a line of it is not JSON with `text`.
-    """
-    for source in sources:
-        paths = sorted(path for path in source.rglob("*") if _is_known(path)) if source.is_dir() else [source]
-        for path in paths:
-            if not _is_known(path) or not path.is_file():
-                kinds = ", ".join((".jsonl", ".jsonl.zst", *sorted(_PLAIN)))
-                raise ShardError(f"{path}: allowed: a folder, or a file of {kinds}")
-            yield from _lines(path) if ".jsonl" in path.suffixes else [path.read_text(errors="replace")]
-
-
-def write_shards(out: Path, texts: Iterable[str], tokens_per_shard: int) -> int:
-    """Write documents as shards with their index, which comes last; returns the number of tokens.
-
-    Raises:
-        ShardError: there is no text, or `out` has shards already.
-    """
-    encoded = (np.frombuffer(each.encode(errors="replace"), dtype=np.uint8) for each in texts)
-    ended = (np.append(each.astype(np.uint16), np.uint16(END)) for each in encoded)
-    return write_tokens(out, ended, VOCABULARY, tokens_per_shard)
+    def _files(self) -> CheckpointStore:
+        return open_store(self.location, timeout_seconds=self.store_seconds)
 
 
 def write_tokens(
@@ -247,72 +214,3 @@ def _cut(documents: Iterable[np.ndarray[Any, Any]], size: int) -> Iterator[np.nd
             buffer, pending = [whole[full:]], len(whole) - full
     if pending:
         yield np.concatenate(buffer)
-
-
-def _is_known(path: Path) -> bool:
-    return path.suffix in _PLAIN or path.name.endswith((".jsonl", ".jsonl.zst"))
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with path.open("rb") as raw:
-        lines = _lines_of(_decompressed(path, raw)) if path.suffix == ".zst" else raw
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield str(json.loads(line)["text"])
-            except (ValueError, KeyError, TypeError) as error:
-                allowed = 'allowed: a JSON object with "text", in UTF-8; correct or remove the line'
-                raise ShardError(f"{path}:{number}: {error!r}; {allowed}") from None
-
-
-def _lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest
-
-
-def _decompressed(path: Path, raw: BinaryIO) -> Iterator[bytes]:
-    """The content of a file of Zstandard, which may have several frames.
-
-    Raises:
-        ShardError: the file is no Zstandard file, damaged, or ends too soon.
-        ConfigError: zstandard is not installed.
-    """
-    with extra("data"):
-        import zstandard
-
-    data = raw.read(_CHUNK)
-    while data:
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        while not frame.eof:
-            try:
-                if not data:
-                    raise zstandard.ZstdError("the file ends within a frame")
-                yield frame.decompress(data)
-            except zstandard.ZstdError as error:
-                raise ShardError(f"{path}: cannot be decompressed: {error}; copy it again") from None
-            data = frame.unused_data or raw.read(_CHUNK)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make shards; returns 0, or 2 if something is wrong with the sources."""
-    parser = argparse.ArgumentParser(
-        prog=_COMMAND, description="Write token shards of text files, .jsonl or .jsonl.zst."
-    )
-    parser.add_argument("out", type=Path)
-    parser.add_argument("sources", type=Path, nargs="+")
-    parser.add_argument("--tokens-per-shard", type=int, default=1 << 26)
-    options = parser.parse_args(arguments)
-    try:
-        count = write_shards(options.out, documents(options.sources), options.tokens_per_shard)
-    except (ShardError, ConfigError, OSError) as error:
-        sys.stderr.write(f"training: {error}\n")
-        return 2
-    sys.stdout.write(f"{options.out}: {count:,} tokens\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,9 @@
 """The elastic agent of a node: forks its ranks, watches them, restarts them in place, and passes signals on
 to them.
 
-After a failure torchrun starts every rank anew, and most of the time until the next step goes to the import
-of PyTorch. The agent imports it once and forks the ranks, which share this memory. It computes nothing, has
-one thread and touches no GPU, so that it can fork at any time.
-
-The agents of several nodes agree on when all ranks are started again (`elasticity.nodes`), since a rank may
-not notice that another has died. If not all nodes rejoin soon, one has failed: all agents exit, and JobSet
+It imports PyTorch once and forks the ranks, which share this memory. It computes nothing, has one thread and
+touches no GPU, so that it can fork at any time. The agents of several nodes agree on when all ranks are
+started again (`elasticity.nodes`). If not all nodes rejoin soon, one has failed: all agents exit, and JobSet
 starts the pods elsewhere.
 """
 
@@ -15,6 +12,8 @@ from __future__ import annotations
 import gc
 import math
 import os
+import platform
+import shlex
 import signal
 import socket
 import sys
@@ -24,12 +23,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from trainyard_train.config_base import ConfigError, RefusalError, problems_of
+from trainyard_train.config_base import ConfigError, RefusalError, validated
 from trainyard_train.contract import (
     EXIT_ABSENT_RANK,
     EXIT_FAILED,
+    EXIT_NO_FABRIC,
     EXIT_NOT_DURABLE,
     EXIT_PEER_FAILED,
     EXIT_PREEMPTED,
@@ -47,7 +47,7 @@ from trainyard_train.elasticity.nodes import (
     Unreachable,
     die_with_parent,
 )
-from trainyard_train.elasticity.rank_status import RankStatuses
+from trainyard_train.elasticity.rank_status import RankStatus, RankStatuses
 from trainyard_train.observability.rank_log import log_line
 from trainyard_train.parallelism import accelerators
 
@@ -66,8 +66,6 @@ ranks exit by themselves, and a second for scheduling."""
 
 _UNCOUNTED: Final = 255
 """Exit code of the process that counts GPUs if it cannot: no node has so many."""
-_SIGNALLED: Final = 128
-"""Added to the number of the signal that ended a process, as in shells."""
 
 Work = Callable[[float, float], int]
 """Function that a rank executes. Its arguments are the Unix time of its start and the seconds to wait for the
@@ -120,10 +118,7 @@ def node_of(environment: Mapping[str, str]) -> Node:
     Raises:
         ConfigError: variables are missing or wrong; the message has all of them.
     """
-    try:
-        return Node.model_validate(environment)
-    except ValidationError as error:
-        raise ConfigError(problems_of(error)) from None
+    return validated(Node, environment)
 
 
 @dataclass
@@ -145,6 +140,10 @@ class Agent:
     """Exit codes of this round's ranks; −9 for one that was ended by SIGKILL, 137 if it returned that."""
     _is_preempted: bool = False
     """Whether this node has a preemption notice."""
+    _raised: set[int] = field(default_factory=set)
+    """Exceptions that ended ranks of this round, as `RankStatus.raised`."""
+    _raised_before: set[int] = field(default_factory=set)
+    """Those of the round before."""
     _was_cut_short: bool = False
     """Whether this agent killed the last ranks of the round."""
     _monitor: MonitorHandle | None = None
@@ -172,7 +171,8 @@ class Agent:
         self._statuses = RankStatuses.create(ranks)
         self._memory = node_memory.create(ranks)
         if self._join(self.timeouts.rendezvous):
-            code = _as_in_shells(self._run_rounds(ranks, started))
+            code = self._run_rounds(ranks, started)
+            code = 128 - code if code < 0 else code  # as in shells: 137 for −9
         else:
             code = EXIT_PREEMPTED if self._is_preempted else EXIT_ABSENT_RANK
         if self._monitor:
@@ -212,6 +212,8 @@ class Agent:
     def _give_up(self, code: int) -> int:
         """Return the exit code once restarts are exhausted: EXIT_FAILED if every node rejoined each time."""
         every_node_rejoined = isinstance(self._last_message, Round | None)
+        if self._raised and not self.max_restarts:
+            return EXIT_FAILED
         if code != EXIT_PEER_FAILED or not self.max_restarts or not every_node_rejoined:
             return code
         log_line(
@@ -257,7 +259,8 @@ class Agent:
     def _run_round(self, ranks: int, started: float, rendezvous_seconds: float) -> int:
         """Start all ranks and wait for their ends; returns one exit code for all, negative for a signal."""
         self._exit_codes, self._was_cut_short = [], False
-        self._statuses.clear_stalled()
+        self._raised, self._raised_before = set(), self._raised
+        self._statuses.clear()
         port = self.node.port or _free_port()
         for rank in range(ranks):
             environment = self.node.environment(rank, ranks, port) | self._statuses.environment(rank)
@@ -271,7 +274,9 @@ class Agent:
                 deadline = min(deadline, time.monotonic() + self._seconds_left())
             if not reported and self._has_failed_rank():
                 reported = True
-                self._end_round_everywhere()
+                if self._monitor and not self._is_preempted:
+                    why = f"node {self.node.number} has a failed rank"
+                    self._monitor.end_round(self._current_round.number, why)
             if time.monotonic() >= deadline:
                 self._was_cut_short, deadline = True, math.inf
                 self._signal_ranks(signal.SIGKILL)
@@ -290,10 +295,6 @@ class Agent:
         """Whether one of this node's ranks has died, or ended since another had."""
         return any(code < 0 or code == EXIT_PEER_FAILED for code in self._exit_codes)
 
-    def _end_round_everywhere(self) -> None:
-        if self._monitor and not self._is_preempted:
-            self._monitor.end_round(self._current_round.number, f"node {self.node.number} has a failed rank")
-
     def _kill_stopped(self) -> None:
         """End ranks that were stopped (SIGSTOP): their peers would wait for ever."""
         for process, since in list(self._stopped.items()):
@@ -309,6 +310,7 @@ class Agent:
         """Wait for a signal; forward it to the ranks, reap processes and read the monitor's messages."""
         stopped = (since + self.timeouts.silence for since in self._stopped.values())
         seconds = min(deadline, *stopped, math.inf) - time.monotonic()
+        assert hasattr(signal, "sigtimedwait")
         heard = signal.sigtimedwait(_HEARD, min(max(seconds, 0), 3600))
         if heard and heard.si_signo in _TERMINATION_SIGNALS:
             self._is_preempted = True
@@ -331,8 +333,9 @@ class Agent:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, WAKE})
             os.environ.update(environment)
             code = self.work(started, rendezvous_seconds)
-        except BaseException:
+        except BaseException as error:
             traceback.print_exc()
+            RankStatus.from_environment().note_exception(error)
         finally:
             exit_without_teardown(code)
 
@@ -361,18 +364,28 @@ class Agent:
                 self._stopped.pop(process, None)
                 self._exit_codes.append(self._code_of(self._ranks.pop(process), status))
 
-    def _code_of(self, rank: int, status: int) -> int:
-        """The exit code of a rank, by its meaning."""
-        code = os.waitstatus_to_exitcode(status)
-        aborted_in_collective = code == -signal.SIGABRT and self._statuses.ranks[rank].stalled
-        return EXIT_PEER_FAILED if self._was_cut_short or aborted_in_collective else code
+    def _code_of(self, rank: int, ended: int) -> int:
+        """The exit code of a rank, by its meaning: an exception may heal by a restart, an exit may not."""
+        code = os.waitstatus_to_exitcode(ended)
+        status = self._statuses.ranks[rank]
+        aborted_in_collective = code == -signal.SIGABRT and status.stalled
+        raised = code == EXIT_FAILED and not self._is_preempted and status.raised
+        if raised:
+            self._raised.add(raised)
+            if raised in self._raised_before:
+                log_line(
+                    f"local rank {rank} has raised the same exception after the same step again: not"
+                    " restarting; see both tracebacks above"
+                )
+                return EXIT_FAILED
+        return EXIT_PEER_FAILED if self._was_cut_short or aborted_in_collective or raised else code
 
 
 def combined_exit_code(ends: Collection[int]) -> int:
     """Return one exit code for all ranks, negative for a signal: that of the rank whose failure ended the
     others.
     """
-    for code in (EXIT_WRONG_CONFIG, EXIT_UNUSABLE, EXIT_NOT_DURABLE, EXIT_PREEMPTED):
+    for code in (EXIT_WRONG_CONFIG, EXIT_UNUSABLE, EXIT_NOT_DURABLE, EXIT_NO_FABRIC, EXIT_PREEMPTED):
         if code in ends:
             return code
     if died := [code for code in ends if code < 0]:
@@ -381,16 +394,27 @@ def combined_exit_code(ends: Collection[int]) -> int:
     return max(ends, key=lambda code: least.index(code) if code in least else len(least))
 
 
-def _as_in_shells(code: int) -> int:
-    """Return an exit code that a process can have: 137 for −9."""
-    return _SIGNALLED - code if code < 0 else code
-
-
 def log_refusal(error: RefusalError) -> int:
     """Log every problem; returns the exit code."""
     for problem in str(error).splitlines():
         log_line(problem)
     return error.exit_code
+
+
+def require_linux(node: Node, *program: str) -> None:
+    """Raise ConfigError elsewhere, with the command to use there: macOS aborts processes that PyTorch forks.
+
+    Args:
+        node: the node to start the ranks of.
+        program: the words that start one rank, after `python`.
+    """
+    if platform.system() != "Linux":
+        start = ["python"]
+        if node.processes != "1":
+            start = ["torchrun", "--standalone", f"--nproc-per-node={node.processes}"]
+        raise ConfigError(
+            [f"starting ranks needs Linux: the agent forks. On this host: {shlex.join([*start, *program])}"]
+        )
 
 
 def exit_without_teardown(code: int) -> NoReturn:
@@ -408,15 +432,12 @@ def _number_of(processes: str) -> int:
         return int(processes)
     if processes == "gpu" and not gpus:
         raise ConfigError(["PET_NPROC_PER_NODE: got 'gpu', but there is none; allowed: cpu, auto, a number"])
+    assert hasattr(os, "sched_getaffinity")
     return (gpus if processes != "cpu" else 0) or len(os.sched_getaffinity(0))
 
 
 def _count_gpus() -> int:
-    """Ask in a process that ends: one that has touched a GPU cannot be forked any more.
-
-    Raises:
-        ConfigError: PyTorch cannot say, or it cannot use the GPUs that the pod asked for.
-    """
+    """Ask in a process that ends: one that has touched a GPU cannot be forked any more."""
     reader, writer = os.pipe()
     if process := os.fork():
         os.close(writer)

@@ -35,15 +35,6 @@ def read_seconds(name: str, environment: Mapping[str, str] = os.environ) -> floa
     return float(text)
 
 
-def _seconds_after_notice(notices: str, environment: Mapping[str, str]) -> float:
-    """Seconds to the exit that a cloud's notice allows, which can be a polling interval old; else 10."""
-    if notices == "none":
-        return _DEFAULT_SECONDS
-    from trainyard_train.elasticity.instance_metadata import POLL_SECONDS, metadata_of
-
-    return exit_seconds(metadata_of(notices, environment).notice_seconds - POLL_SECONDS)
-
-
 class TimeoutConfig(ConfigSection):
     """How long to wait for others, in seconds."""
 
@@ -106,7 +97,12 @@ class TimeoutConfig(ConfigSection):
         """
         grace = read_seconds(GRACE_VARIABLE, environment)
         if grace is None:
-            return self.leave or _seconds_after_notice(notices, environment)
+            if self.leave or notices == "none":
+                return self.leave or _DEFAULT_SECONDS
+            from trainyard_train.elasticity.instance_metadata import POLL_SECONDS, metadata_of
+
+            # The notice can be a polling interval old.
+            return exit_seconds(metadata_of(notices, environment).notice_seconds - POLL_SECONDS)
         longest = exit_seconds(grace)
         if self.leave is not None and self.leave > longest:
             problem = (

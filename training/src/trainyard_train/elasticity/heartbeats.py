@@ -2,15 +2,7 @@
 on a stall, reports stragglers.
 
 A separate thread of each rank sends a heartbeat every second, however long a step is: rank 0 receives all
-heartbeats, the others those of rank 0. Where no agent watches the ranks' processes, as under mpirun or
-torchrun, a rank ends its own process when a peer is silent for too long. It could also wait for the timeout
-of a collective, but that must allow for the slowest step. Until its first step is done it tolerates a longer
-silence, since loading may hold Python's interpreter.
-
-A heartbeat has the duration of the rank's own part of a step, before it waits for others: by these durations
-rank 0 detects a straggler. A heartbeat also names an operation that takes too long: then all ranks write
-their stacks. If the operation still does not end, and no timeout of a collective ends the process, this
-thread ends it. Nothing else detects a hang of a single rank.
+heartbeats, the others those of rank 0. What follows: docs/dev/training-design.md, "Failures and hangs".
 """
 
 from __future__ import annotations
@@ -25,10 +17,12 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Literal
+from threading import Thread
+from typing import Final, Literal
 
 import torch
 import torch.distributed as dist
@@ -48,6 +42,8 @@ _NOTICEABLE_SECONDS: Final = 0.01
 _SMOOTH: Final = 0.1
 _DISK_SECONDS: Final = 3.0
 """Maximum seconds to write stacks and the final event: the disk may be what hangs."""
+_JOIN_SECONDS: Final = 3.0
+"""Maximum seconds to wait for the threads' last heartbeat: the store may be what hangs."""
 STACKS: Final = "stacks"
 RecordEvent = Callable[..., None]
 """Records an event with its values."""
@@ -78,16 +74,6 @@ class Heartbeat:
     queued."""
     stalled: str = ""
     """Name of the work that has stalled; empty if there is none."""
-
-    def encode(self) -> str:
-        """Encode the heartbeat as text."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def decode(text: bytes) -> Heartbeat:
-        """Read what `encode` wrote."""
-        values: dict[str, Any] = json.loads(text)
-        return Heartbeat(**values)
 
 
 def _stacks() -> str:
@@ -157,18 +143,30 @@ class Heartbeats:
     _late: tuple[Work, int] | None = None
     """Work that has stalled, and the number of heartbeats since."""
     _stopped: threading.Event = field(default_factory=threading.Event)
+    _threads: list[Thread] = field(default_factory=list)
 
     def start(self) -> None:
         """Begin, in threads, as soon as all ranks have joined: each must follow in time."""
         answer_with_stacks()
         self.listen_to(range(1, self.mesh.world_size) if self.mesh.is_rank0 else [0])
         alone = self.mesh.world_size == 1 or self.status.has_agent
-        for work in (self._beat,) if alone else (self._beat, self._listen):
-            threading.Thread(target=work, name="heartbeats", daemon=True).start()
+        connection = self.mesh.with_own_connection("heartbeats")  # the main thread may block the first one
+        works: list[Callable[[], None]] = [
+            partial(self._beat, connection.store),
+            *([] if alone else [self._listen]),
+        ]
+        self._threads = [Thread(target=work, name="heartbeats", daemon=True) for work in works]
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Stop sending heartbeats; the others will find this rank silent."""
+        """Stop sending heartbeats; the others will find this rank silent.
+
+        A thread that is in the store when Python ends aborts the process, so each gets time to come back.
+        """
         self._stopped.set()
+        for thread in self._threads:
+            thread.join(_JOIN_SECONDS)
 
     def listen_to(self, ranks: Iterable[int]) -> None:
         """Expect heartbeats from these ranks from now on."""
@@ -205,10 +203,6 @@ class Heartbeats:
         before = self._longest[kind]  # a limit above the longest so far: slow is not hung
         return max(self.timeouts.stall, 2 * before), max(usual, 10 * before)
 
-    def saved(self, step: int) -> None:
-        """Report to the agent that a checkpoint of this step is committed, from which a restart resumes."""
-        self.status.write(saved_step=step)
-
     def own_part_done(self) -> None:
         """Note that this rank's own part of the step is done: from here on it waits for others."""
         if self._work:
@@ -228,9 +222,8 @@ class Heartbeats:
         """
         return self.timeouts.silence if "step" in self._longest else self.timeouts.start
 
-    def _beat(self) -> None:
+    def _beat(self, store: dist.Store) -> None:
         """Exchange heartbeats. This thread may hang in the store or be disconnected: `_listen` sees it."""
-        store = self.mesh.store.clone()  # the main thread may block the first connection for long
         with suppress(RuntimeError):
             for beat in count(1):
                 self.exchange(store, beat)
@@ -245,12 +238,12 @@ class Heartbeats:
         """
         own = self._own_heartbeat(beat)
         if self._heard:
-            store.set(f"heartbeat/{self.mesh.rank}", own.encode())
+            store.set(f"heartbeat/{self.mesh.rank}", json.dumps(asdict(own)))
             found = store.multi_get([f"heartbeat/{rank}" for rank in self._heard])
             for rank, text in zip(self._heard, found, strict=True):
-                self._receive(rank, Heartbeat.decode(text))
+                self._receive(rank, Heartbeat(**json.loads(text)))
         self._watch(own)
-        self.status.write(stalled=bool(self._stalled()))
+        self.status.stalled = bool(self._stalled())
         self._end_if_hung()
 
     def _own_heartbeat(self, beat: int) -> Heartbeat:
@@ -342,7 +335,7 @@ class Heartbeats:
 
 def _write_in_time(write: Callable[[], object]) -> bool:
     """Write in a thread; returns whether it ended within `_DISK_SECONDS`, since a disk may hang."""
-    writer = threading.Thread(target=write, name="last words", daemon=True)
+    writer = Thread(target=write, name="last words", daemon=True)
     writer.start()
     writer.join(_DISK_SECONDS)
     return not writer.is_alive()

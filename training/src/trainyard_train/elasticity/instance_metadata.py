@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from trainyard_train.config_base import ConfigError
+from trainyard_train.observability.rank_log import log_line
 
 POLL_SECONDS: Final = 5.0
 """Polling interval, as AWS recommends it."""
@@ -41,11 +41,7 @@ class Metadata:
     """Base URL of the service, such as `http://169.254.169.254`."""
 
     def ask(self, path: str, headers: Mapping[str, str] | None = None, verb: str = "GET") -> tuple[int, str]:
-        """The status and the text of an answer.
-
-        Raises:
-            OSError, HTTPException: there was none.
-        """
+        """The status and the text of an answer. Raises OSError, HTTPException: there was none."""
         connection = HTTPConnection(urlsplit(self.base).netloc, timeout=_TIMEOUT_SECONDS)
         try:
             connection.request(verb, path, headers=dict(headers or {}))
@@ -56,20 +52,18 @@ class Metadata:
 
 
 @dataclass
-class Aws:
+class Aws(Metadata):
     """EC2: an interruption of a spot instance, by IMDSv2."""
 
     notice_seconds: ClassVar = 120.0
-    metadata: Metadata
     _token: str = field(default="", init=False)
 
     def notice(self) -> str:
         """The announced event, in words; empty if there is none."""
         status, text = self._ask()
         if status == 401:  # the token has expired, or there is none yet
-            _, self._token = self.metadata.ask(
-                "/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}, "PUT"
-            )
+            headers = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
+            _, self._token = self.ask("/latest/api/token", headers, "PUT")
             status, text = self._ask()
         if status == 404:
             return ""
@@ -77,17 +71,14 @@ class Aws:
         return f"EC2 will {action['action']} this instance at {action['time']}"
 
     def _ask(self) -> tuple[int, str]:
-        return self.metadata.ask(
-            "/latest/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": self._token}
-        )
+        headers = {"X-aws-ec2-metadata-token": self._token}
+        return self.ask("/latest/meta-data/spot/instance-action", headers)
 
 
-@dataclass
-class Gcp:
+class Gcp(Metadata):
     """Compute Engine: preemption, and maintenance that ends the VM."""
 
     notice_seconds: ClassVar = 30.0
-    metadata: Metadata
 
     def notice(self) -> str:
         """The announced event, in words; empty if there is none."""
@@ -98,29 +89,28 @@ class Gcp:
 
     def _value(self, name: str) -> str:
         path = f"/computeMetadata/v1/instance/{name}"
-        return _checked(*self.metadata.ask(path, {"Metadata-Flavor": "Google"})).strip()
+        return _checked(*self.ask(path, {"Metadata-Flavor": "Google"})).strip()
 
 
 @dataclass
-class Azure:
+class Azure(Metadata):
     """Scheduled Events that end this host, and not only others of its scale set."""
 
     notice_seconds: ClassVar = 30.0
-    metadata: Metadata
     _name: str = field(default="", init=False)
 
     def notice(self) -> str:
         """The announced event, in words; empty if there is none."""
-        self._name = self._name or self._ask("instance/compute/name?api-version=2021-02-01&format=text")
-        events = json.loads(self._ask("scheduledevents?api-version=2020-07-01"))["Events"]
+        self._name = self._name or self._text("instance/compute/name?api-version=2021-02-01&format=text")
+        events = json.loads(self._text("scheduledevents?api-version=2020-07-01"))["Events"]
         for event in events:
             if event["EventType"] in _AZURE_ENDS and self._name in event["Resources"]:
                 when = event.get("NotBefore") or "once"
                 return f"Azure announces {event['EventType']} of {self._name}, not before {when}"
         return ""
 
-    def _ask(self, path: str) -> str:
-        return _checked(*self.metadata.ask(f"/metadata/{path}", {"Metadata": "true"}))
+    def _text(self, path: str) -> str:
+        return _checked(*self.ask(f"/metadata/{path}", {"Metadata": "true"}))
 
 
 def metadata_of(cloud: str, environment: Mapping[str, str] = os.environ) -> Aws | Gcp | Azure:
@@ -131,11 +121,11 @@ def metadata_of(cloud: str, environment: Mapping[str, str] = os.environ) -> Aws 
     """
     link_local = "http://169.254.169.254"
     if cloud == "aws":
-        return Aws(Metadata(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", link_local)))
+        return Aws(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", link_local))
     if cloud == "gcp":
-        return Gcp(Metadata(f"http://{environment.get('GCE_METADATA_HOST', 'metadata.google.internal')}"))
+        return Gcp(f"http://{environment.get('GCE_METADATA_HOST', 'metadata.google.internal')}")
     if cloud == "azure":
-        return Azure(Metadata(environment.get("AZURE_METADATA_ENDPOINT", link_local)))
+        return Azure(environment.get("AZURE_METADATA_ENDPOINT", link_local))
     allowed = "aws, gcp, azure, or none where notices come as SIGTERM only"
     raise ConfigError([f"notices: got {cloud!r}; allowed: {allowed}"])
 
@@ -165,10 +155,9 @@ class Watch:
             return self.source.notice()
         except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
             if not self._has_warned:
-                name = type(self.source).__name__
-                sys.stderr.write(
-                    f"training: notices of {name} cannot be received: {type(error).__name__}: {error};"
-                    " SIGTERM is still handled; set notices: none where there is no such service\n"
+                log_line(
+                    f"notices of {type(self.source).__name__} cannot be received: {type(error).__name__}:"
+                    f" {error}; SIGTERM is still handled; set notices: none where there is no such service"
                 )
             self._has_warned = True
             return ""

@@ -1,11 +1,8 @@
-"""Keeps the newest checkpoint in memory files of a node's agent, for ranks that the agent restarts in place.
+"""Keeps the newest checkpoint in memory files of a node's agent, for ranks that the agent restarts in place
+(docs/dev/training-design.md, "A restart reads memory").
 
-The agent makes two memory files for each of its ranks before it forks, and never reads them. A rank captures
-its part of a checkpoint into the file that does not hold the newest committed one, so one of the two is whole
-whenever a rank dies. If memory is short, a rank has only one file, or none. The files end with the agent.
-
-A restarted rank reads the files of the whole node. The manifest in the store has the sha256 of each of a
-checkpoint's files, and a memory file with that sha256 is that file.
+The agent makes two memory files for each of its ranks before it forks, and never reads them. If memory is
+short, a rank has only one file, or none. The files end with the agent.
 """
 
 from __future__ import annotations
@@ -49,6 +46,7 @@ class MemoryFile:
             self._mapped = None
             os.ftruncate(self.descriptor, size)
             memory = mmap.mmap(self.descriptor, size)
+            assert hasattr(mmap, "MADV_HUGEPAGE")
             with suppress(OSError):  # the kernel may not support huge pages for memory files
                 memory.madvise(mmap.MADV_HUGEPAGE)
             self._mapped = memoryview(memory)
@@ -155,6 +153,7 @@ class NodeMemory:
 
 def create(ranks: int) -> tuple[int, ...]:
     """Create empty memory files for so many ranks, which inherit the descriptors; an agent calls it."""
+    assert hasattr(os, "memfd_create")  # as on Linux, where agents are
     return tuple(os.memfd_create(f"checkpoint-{number}") for number in range(_EACH * ranks))
 
 

@@ -1,11 +1,10 @@
 """Coordinates the agents of several nodes by a monitor process on each: heartbeats, and rounds in which all
 ranks restart together.
 
-NCCL's collectives block for ever once a peer has died, so the other ranks do not notice. The agent of the
-failed rank notices that a process has ended, and tells the agents of all nodes through a store, which node
-0's monitor hosts. The same store serves the ranks, so it must survive all of them. A *round* is one life of
-all ranks: an agent with a failed rank ends the round, once, and each agent starts its ranks again for the
-next one.
+NCCL's collectives block for ever once a peer has died. So the agent of the failed rank tells the agents of
+all nodes through a store, which node 0's monitor hosts; it serves the ranks, too, and survives all of them. A
+*round* is one life of all ranks: an agent with a failed rank ends the round, once, and each agent starts its
+ranks again for the next one.
 
 The monitor is a separate process, since an agent that used the network could hang in it, and one with threads
 could not be forked. It sends a heartbeat for its node every half second. Node 0's monitor ends the round if a
@@ -30,7 +29,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trainyard_train.contract import EXIT_PEER_FAILED
 from trainyard_train.elasticity.config import TimeoutConfig
@@ -54,8 +53,7 @@ _ROUND: Final = "nodes/round"
 _END: Final = "nodes/end"
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(NamedTuple):
     """The round that all nodes are in, counted from 0 since the store exists."""
 
     number: int
@@ -230,7 +228,7 @@ class MonitorProcess:
             for number in range(self.count):
                 store.compare_set(f"nodes/beat/{number}", "", "none")
             store.set(_END, "none")
-            store.set(_ROUND, _encoded(Round(0)))
+            store.set(_ROUND, json.dumps(Round(0)))
         self._round = store.get(_ROUND).decode()  # waits for node 0
         self._reached = time.monotonic()
         token = secrets.token_hex(8)
@@ -283,7 +281,7 @@ class MonitorProcess:
         """Begin the next round, unless that has been done."""
         current = store.get(_ROUND).decode()
         if _decoded(current).number == number:
-            store.compare_set(_ROUND, current, _encoded(Round(number + 1, why)))
+            store.compare_set(_ROUND, current, json.dumps(Round(number + 1, why)))
 
     def _announce_exit(self, store: dist.Store, command: _Shutdown) -> None:
         if command.code:
@@ -328,10 +326,6 @@ def die_with_parent(agent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != agent:  # the agent died before the call
         os._exit(EXIT_PEER_FAILED)
-
-
-def _encoded(current: Round) -> str:
-    return json.dumps([current.number, current.why])
 
 
 def _decoded(text: str) -> Round:

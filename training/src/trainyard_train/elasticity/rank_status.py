@@ -7,55 +7,48 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
+import zlib
 from collections.abc import Mapping
+from ctypes import Structure, c_bool, c_int64, sizeof
 from dataclasses import dataclass
 from typing import Final
 
 AGENT: Final = "TRAINYARD_AGENT"
 """Variable that an agent sets: the descriptor of the shared memory, and this rank's slot in it."""
-# Two threads of a rank write, so each field is written alone; aligned, so that no reader sees half a step.
-_SAVED_STEP: Final = struct.Struct("q")
-_STALLED: Final = struct.Struct("?")
-_STALLED_OFFSET: Final = _SAVED_STEP.size
-_SLOT_BYTES: Final = 2 * _SAVED_STEP.size
 
 
-@dataclass(frozen=True)
-class RankStatus:
-    """Slot of one rank in the shared memory."""
+class RankStatus(Structure):
+    """Slot of one rank in the shared memory.
 
-    memory: mmap.mmap
-    offset: int = 0
+    Two threads of a rank write, each field by itself; fields are aligned, so that no reader sees half a step.
+    """
+
+    saved_step: int
+    """Step of the newest committed checkpoint that the rank knows of."""
+    stalled: bool
+    """Whether work of the rank or of a peer has lasted longer than `timeouts.stall`."""
+    step: int
+    raised: int
+    """Digest of the exception that ended the rank, with its message and step; 0 without one."""
     has_agent: bool = False
     """Whether an agent watches this process; without one, it listens for its peers' heartbeats itself."""
+    _fields_ = (("saved_step", c_int64), ("stalled", c_bool), ("step", c_int64), ("raised", c_int64))
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> RankStatus:
         """Return this process's slot; without an agent, memory that nobody reads."""
         if AGENT not in environment:
-            return RankStatus(mmap.mmap(-1, _SLOT_BYTES))
+            return RankStatus()
         descriptor, offset = map(int, environment[AGENT].split(":"))
-        return RankStatus(mmap.mmap(descriptor, 0), offset, has_agent=True)
+        status = RankStatus.from_buffer(mmap.mmap(descriptor, 0), offset)
+        status.has_agent = True
+        return status
 
-    @property
-    def saved_step(self) -> int:
-        """Step of the newest committed checkpoint that the rank knows of."""
-        step: int = _SAVED_STEP.unpack_from(self.memory, self.offset)[0]
-        return step
-
-    @property
-    def stalled(self) -> bool:
-        """Whether work of the rank or of a peer has lasted longer than `timeouts.stall`."""
-        stalled: bool = _STALLED.unpack_from(self.memory, self.offset + _STALLED_OFFSET)[0]
-        return stalled
-
-    def write(self, *, saved_step: int | None = None, stalled: bool | None = None) -> None:
-        """Write the fields that are given."""
-        if saved_step is not None:
-            _SAVED_STEP.pack_into(self.memory, self.offset, saved_step)
-        if stalled is not None:
-            _STALLED.pack_into(self.memory, self.offset + _STALLED_OFFSET, stalled)
+    def note_exception(self, error: BaseException) -> None:
+        """Tell the agent of the exception that ends this rank, unless it is an exit or Ctrl-C."""
+        if isinstance(error, Exception):
+            text = f"{type(error).__qualname__}: {error} after step {self.step}"
+            self.raised = zlib.crc32(text.encode()) or 1
 
 
 @dataclass(frozen=True)
@@ -68,21 +61,19 @@ class RankStatuses:
     @staticmethod
     def create(count: int) -> RankStatuses:
         """Create the memory with a slot for each of `count` ranks, which inherit its descriptor."""
+        assert hasattr(os, "memfd_create")  # as on Linux, where agents are
         descriptor = os.memfd_create("rank-status")
-        os.ftruncate(descriptor, count * _SLOT_BYTES)
-        memory = mmap.mmap(descriptor, 0)
-        return RankStatuses(
-            descriptor, tuple(RankStatus(memory, rank * _SLOT_BYTES) for rank in range(count))
-        )
+        os.ftruncate(descriptor, count * sizeof(RankStatus))
+        return RankStatuses(descriptor, tuple((RankStatus * count).from_buffer(mmap.mmap(descriptor, 0))))
 
     def environment(self, local_rank: int) -> dict[str, str]:
         """Return the environment variables by which a rank finds its slot."""
-        return {AGENT: f"{self.descriptor}:{self.ranks[local_rank].offset}"}
+        return {AGENT: f"{self.descriptor}:{local_rank * sizeof(RankStatus)}"}
 
-    def clear_stalled(self) -> None:
-        """Clear the flags that the ranks of an earlier round have left."""
+    def clear(self) -> None:
+        """Clear what the ranks of an earlier round have left, except for the saved step."""
         for rank in self.ranks:
-            rank.write(stalled=False)
+            rank.stalled, rank.step, rank.raised = False, 0, 0
 
     @property
     def saved_step(self) -> int:

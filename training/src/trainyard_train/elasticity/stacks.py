@@ -20,10 +20,12 @@ _answering: set[int] = set()
 def answer_with_stacks() -> None:
     """Write the stacks of all threads into a memory file of this process at each SIGUSR2.
 
-    A program that handles the signal keeps its handler.
+    A program that handles the signal keeps its handler. Outside of Linux there is no such file: only
+    `trainyard` reads it, from a pod.
     """
     process = os.getpid()
-    if process in _answering or signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
+    is_handled = signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL
+    if not hasattr(os, "memfd_create") or process in _answering or is_handled:
         return
     file = os.memfd_create(f"{PREFIX}{process}")  # open until the process ends
     os.write(file, f"rank {os.environ.get('RANK', '0')}\n".encode())

@@ -1,11 +1,9 @@
 """Prepares a process before training: deterministic algorithms, huge pages, PyTorch's flight recorder,
 deferred import of the compiler.
 
-The start is fast because PyTorch's compiler is not imported in a process that compiles nothing. Building any
-optimizer, or wrapping a model in DDP, imports `torch._dynamo` (and sympy, and 900 other modules) only to
-mark functions as not to be compiled. That is more than half of the time from the start of the process to
-its first step, at every restart on a spot node. A substitute module answers the few calls made without
-compiling; any other use imports the real module.
+Building any optimizer, or wrapping a model in DDP, imports `torch._dynamo` (and sympy, and 900 other modules)
+only to mark functions as not to be compiled: more than half of the time to the first step. A substitute
+module answers the few calls made without compiling; any other use imports the real module.
 """
 
 from __future__ import annotations

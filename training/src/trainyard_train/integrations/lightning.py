@@ -1,9 +1,6 @@
-"""Lightning callback: saves checkpoints, resumes within an epoch, and exits on a preemption notice.
+"""Lightning callback: saves checkpoints, resumes within an epoch, and exits on a preemption notice
+(docs/library.md, Lightning).
 
-```python
-trainer = Trainer(max_epochs=3, callbacks=[TrainyardCallback("/shared/runs/7", every_steps=100)])
-trainer.fit(model, loader)
-```
 A checkpoint has the progress of Lightning's loops beside the weights, and `Run` yields the remaining batches.
 A step ends with its batch, or with the validation or end of the epoch that follows the batch: so neither is
 skipped or repeated after a resume.
@@ -17,12 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lightning
 import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from trainyard_train.config_base import ConfigError
+from trainyard_train.config_base import ConfigError, require
+from trainyard_train.integrations import numbered, require_all_ranks
 from trainyard_train.run import Run
 
 
@@ -40,7 +39,11 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         Args:
             run_dir: folder that all ranks share.
             settings: see `Run`.
+
+        Raises:
+            ConfigError: Lightning is too old.
         """
+        require("lightning", lightning.__version__, (2, 5))
         self._run_dir, self._settings = run_dir, settings
         self._open = False
         self._steps = 0
@@ -61,6 +64,8 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         if stage != "fit":
             return
         self.run, self._open = Run(self._run_dir, **self._settings), True
+        fix = "Trainer(devices=…) is the number of ranks on each node, and num_nodes that of nodes"
+        require_all_ranks("Lightning", trainer.world_size, self.run, fix)
         if sum(isinstance(each, TrainyardCallback) for each in trainer.callbacks) > 1:
             raise ConfigError(["TrainyardCallback: this Trainer has one already; give it one only"])
         if trainer.reload_dataloaders_every_n_epochs:
@@ -73,8 +78,8 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         fetcher = self._take_loader(trainer)
         self.run.own = trainer.fit_loop.epoch_loop._results = self._sums = _Sums()
         self.run.track(model=trainer.strategy.model, progress=_Progress(trainer, self))
-        self.run.track(**_numbered("optimizer", trainer.optimizers))
-        self.run.track(**_numbered("scheduler", [each.scheduler for each in trainer.lr_scheduler_configs]))
+        self.run.track(**numbered("optimizer", trainer.optimizers))
+        self.run.track(**numbered("scheduler", [each.scheduler for each in trainer.lr_scheduler_configs]))
         self.run.__enter__()
         if self.run.steps:
             trainer._checkpoint_connector._loaded_checkpoint = {}  # ckpt_path is for the first start
@@ -120,9 +125,7 @@ class TrainyardCallback(Checkpoint):  # type: ignore[misc]
         """Save the last step."""
         self._close_run(None)
 
-    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
-        """Save the last step if nothing remained to train."""
-        self._close_run(None)
+    on_fit_end = on_train_end  # if nothing remained to train
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
         """Exit with the code of the reason."""
@@ -179,7 +182,7 @@ class _Sums(_ResultCollection):  # type: ignore[misc]
     def state_dict(self) -> dict[str, Any]:
         """Each sum's tensors, as numbers with their type."""
         going_on = {
-            key: {name: [value.item(), str(value.dtype)] for name, value in _tensors_of(each).items()}
+            key: {name: [(sum_ := getattr(each, name)).item(), str(sum_.dtype)] for name in each._defaults}
             for key, each in self.items()
             if each.is_tensor and each.meta.on_epoch and not each.has_reset
         }
@@ -210,15 +213,6 @@ def _call_after(owner: Any, name: str, then: Callable[..., None]) -> Callable[[]
 
     setattr(owner, name, both)
     return lambda: setattr(owner, name, before) if before else delattr(owner, name)
-
-
-def _tensors_of(metric: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
-    """The tensors that a metric sums up in, by their attribute."""
-    return {name: getattr(metric, name) for name in metric._defaults}
-
-
-def _numbered(name: str, objects: list[Any]) -> dict[str, Any]:
-    return {name if not number else f"{name}-{number + 1}": each for number, each in enumerate(objects)}
 
 
 @dataclass

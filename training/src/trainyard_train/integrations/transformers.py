@@ -1,9 +1,6 @@
-"""Callback of Hugging Face and TRL `Trainer`s: saves, resumes, and exits on a preemption notice.
+"""Callback of Hugging Face and TRL `Trainer`s: saves, resumes, and exits on a preemption notice
+(docs/library.md, Hugging Face Trainer and TRL).
 
-```python
-trainer.add_callback(TrainyardCallback(trainer, "/shared/runs/7"))
-trainer.train()
-```
 The Trainer resumes from a temporary folder that has only the checkpoint's `trainer_state.json`, and skips the
 batches of finished steps. `Run` loads weights, optimizer and scheduler in place of the Trainer. A step counts
 once its metrics are logged, which is when the next step begins or the training ends.
@@ -19,16 +16,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import transformers
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 
-from trainyard_train.config_base import ConfigError
+from trainyard_train.checkpointing.objects import TrackedOnRank0
+from trainyard_train.config_base import ConfigError, require
+from trainyard_train.integrations.accelerate import require_all_ranks_of
 from trainyard_train.run import Run
 
 _LOSS_ACCUMULATORS = ("_tr_loss", "_total_loss_scalar", "_globalstep_last_logged", "_initial_global_step")
 """Attributes of the Trainer: the sums of the losses since the last log line and since the first step, and the
-steps at which both begin. The Trainer resets them on resume."""
+steps at which both begin. The Trainer resets them on resume. `_initial_global_step` is new in 5.20;
+before 5.5 the first one is a variable of the Trainer's loop."""
 
 
 class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
@@ -43,27 +44,29 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
             settings: see `Run`.
 
         Raises:
-            ConfigError: a setting is wrong, or the Trainer has such a callback already.
+            ConfigError: a setting is wrong, or the Trainer is too old, or has such a callback already.
         """
+        require("transformers", transformers.__version__, (4, 46))
         if any(isinstance(each, TrainyardCallback) for each in trainer.callback_handler.callbacks):
             raise ConfigError(["TrainyardCallback: this Trainer has one already; add one only"])
         self.run = Run(run_dir, **settings)
+        require_all_ranks_of(trainer.accelerator, self.run)
         self._trainer = trainer
         self._loss: float | None = None
         self._metrics: dict[str, float] = {}
         """Metrics of the last evaluation, of a step that is not counted yet."""
         self._loss_accumulators: dict[str, Any] = {}
+        self._sum_to_restore: Any = None
+        """The sum of the losses since the last log line, for a Trainer that has it in its loop only."""
         self._is_before_first_step = False
         """Whether the state was loaded, and no step has begun since."""
         self._folder = tempfile.TemporaryDirectory()
         trainer._inner_training_loop = self._wrap_training_loop(trainer._inner_training_loop)
-        for name in (
-            "_load_from_checkpoint",
-            "_load_optimizer_and_scheduler",
-            "_load_scaler",
-            "_load_rng_state",
-        ):
-            setattr(trainer, name, self._skip_resume_folder(getattr(trainer, name)))
+        for part in ("from_checkpoint", "optimizer_and_scheduler", "scaler", "rng_state"):
+            name = f"_load_{part}"
+            if load := getattr(trainer, name, None):
+                setattr(trainer, name, self._skip_resume_folder(load))
+        trainer._maybe_log_save_evaluate = self._wrap_log(trainer._maybe_log_save_evaluate)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401
         """Track the Trainer's objects, and load them."""
@@ -73,10 +76,13 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
             parts["scheduler"] = trainer.lr_scheduler
         if (scaler := getattr(trainer.accelerator, "scaler", None)) is not None:
             parts["scaler"] = scaler
+        of = _TrainerState(trainer)
+        self.run.track(trainer_state=TrackedOnRank0(of.state_dict, of.load_state_dict))
         self.run.track(**parts, sums=self._loss_accumulators)
-        self.run.track_on_rank0(trainer_state=_TrainerState(trainer))
         self.run.load()
         self._is_before_first_step = True
+        if not hasattr(trainer, "_tr_loss"):
+            self._sum_to_restore = self._loss_accumulators.get("_tr_loss")
         for name, value in self._loss_accumulators.items():
             setattr(trainer, name, value)
 
@@ -101,9 +107,8 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
 
     def _finish(self, state: Any) -> None:  # noqa: ANN401
         if state.global_step > self.run.steps:
-            self._loss_accumulators.update(
-                {name: getattr(self._trainer, name) for name in _LOSS_ACCUMULATORS}
-            )
+            own = vars(self._trainer)
+            self._loss_accumulators.update({name: own[name] for name in _LOSS_ACCUMULATORS if name in own})
             loss, self._loss = self._loss, None
             self.run.step(loss)
             if self._metrics:
@@ -128,6 +133,19 @@ class TrainyardCallback(TrainerCallback):  # type: ignore[misc]
             sys.exit(self.run.exit_code)
 
         return loop
+
+    def _wrap_log(self, log: Any) -> Any:  # noqa: ANN401
+        """Return what the Trainer does after a step, with the sum of the losses as an attribute."""
+
+        @functools.wraps(log)
+        def logged(tr_loss: Any, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401
+            if self._sum_to_restore is not None:
+                tr_loss += self._sum_to_restore  # in place: the loop has the same tensor
+                self._sum_to_restore = None
+            self._trainer._tr_loss = tr_loss
+            return log(tr_loss, *arguments, **settings)
+
+        return logged
 
     def _skip_resume_folder(self, load: Any) -> Any:  # noqa: ANN401
         """Return a loader that skips the resume folder: `Run` has loaded what would be read from it."""

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -55,7 +56,10 @@ def _ask_mpi(local_rank: str) -> dict[str, str]:
     if world.Get_rank() == 0:
         with socket.socket() as listener:
             listener.bind(("", 0))
-            address_and_port = (socket.gethostbyname(socket.gethostname()), listener.getsockname()[1])
+            address = "127.0.0.1"
+            with suppress(OSError):  # no resolver knows the names of many laptops
+                address = socket.gethostbyname(socket.gethostname())
+            address_and_port = (address, listener.getsockname()[1])
     address, port = world.bcast(address_and_port)
     return {
         "RANK": str(world.Get_rank()),

@@ -1,5 +1,4 @@
-"""Builds the model that a configuration names, as a sequence of layers, and names the layers that tensor
-parallelism divides.
+"""Builds the model that a configuration names, as a sequence of layers.
 
 `layers_of` makes one layer at a time, so a rank never needs memory for more than one layer besides its shard.
 """
@@ -12,8 +11,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from trainyard_train.models.config import ModelConfig
-from trainyard_train.models.gpt import gpt_layers, gpt_tensor_plan
-from trainyard_train.models.resnet import resnet_layers
+from trainyard_train.models.gpt import gpt_layers
 
 Layers = Iterator[tuple[str, nn.Module]]
 
@@ -26,13 +24,8 @@ def build_model(config: ModelConfig, num_classes: int) -> nn.Sequential:
 
 def layers_of(config: ModelConfig, num_classes: int) -> Layers:
     """Layers of a model with their names, in the order in which the generator initializes their weights."""
-    make = {"mlp": _mlp, "convnet": _convnet, "gpt": gpt_layers, "resnet": resnet_layers}[config.name]
+    make = {"mlp": _mlp, "convnet": _convnet, "gpt": gpt_layers}[config.name]
     return make(config, num_classes)
-
-
-def tensor_plan(config: ModelConfig) -> dict[str, str]:
-    """Layer → `column` or `row`: how tensor parallelism divides its weight."""
-    return gpt_tensor_plan(config) if config.name == "gpt" else {"1": "column", "4": "row"}
 
 
 def _mlp(config: ModelConfig, num_classes: int) -> Layers:

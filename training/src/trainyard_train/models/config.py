@@ -12,11 +12,9 @@ from trainyard_train.config_base import ConfigSection
 class ModelConfig(ConfigSection):
     """Which network to train."""
 
-    name: Literal["mlp", "convnet", "gpt", "resnet"] = "mlp"
+    name: Literal["mlp", "convnet", "gpt"] = "mlp"
     hidden: int = Field(default=64, ge=1, le=1 << 20)
     """Width, or channels of the first layer."""
-    depth: Literal[18, 34, 50, 101] = 50
-    """Layers of a resnet."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     layers: int = Field(default=4, ge=1)
     """Blocks of a gpt."""

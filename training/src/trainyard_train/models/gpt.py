@@ -1,8 +1,4 @@
-"""A decoder-only transformer (GPT-2's architecture), as a sequence of layers.
-
-Its layers are what pipeline parallelism divides into stages, and the projections inside of a block what
-tensor parallelism divides: by heads in attention, by columns and rows in the feed-forward part.
-"""
+"""A decoder-only transformer (GPT-2's architecture), as a sequence of layers."""
 
 from __future__ import annotations
 
@@ -24,19 +20,6 @@ def gpt_layers(config: ModelConfig, vocabulary: int) -> Iterator[tuple[str, nn.M
         yield str(number + 1), TransformerBlock(config)
     yield "0", Embedding(config, vocabulary)
     yield str(config.layers + 1), Head(config, vocabulary)
-
-
-def gpt_tensor_plan(config: ModelConfig) -> dict[str, str]:
-    """Plan by which tensor parallelism divides each block."""
-    kinds = {
-        "query": "column",
-        "key": "column",
-        "value": "column",
-        "out": "row",
-        "up": "column",
-        "down": "row",
-    }
-    return {f"{i + 1}.{name}": kind for i in range(config.layers) for name, kind in kinds.items()}
 
 
 class Embedding(nn.Module):
@@ -84,7 +67,7 @@ class TransformerBlock(nn.Module):
 
     def _attend(self, values: torch.Tensor) -> torch.Tensor:
         query, key, value = (
-            layer(values).unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # this rank's heads
+            layer(values).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)

@@ -5,6 +5,7 @@ traces on request.
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -70,7 +71,8 @@ def memory(device: torch.device) -> dict[str, int]:
             "allocated_peak_bytes": torch.cuda.max_memory_allocated(device),
             "reserved_peak_bytes": torch.cuda.max_memory_reserved(device),
         }
-    return {"resident_peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+    unit = 1 if sys.platform == "darwin" else 1024  # of getrusage(2)
+    return {"resident_peak_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
 
 
 class Tracer:

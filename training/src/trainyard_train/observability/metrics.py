@@ -7,13 +7,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainyard_train.contract import FILE, read_metrics
+from trainyard_train.observability.rank_log import log_line
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -49,9 +49,9 @@ class MetricsLog:
         """Args: listeners: called with each line, too (see `observability.trackers`)."""
         self._listeners = listeners
         self._path = run_dir / FILE
-        descriptor = _open(self._path)
-        self._descriptor: int | None = descriptor
-        self._torn = _is_torn(descriptor)
+        self._descriptor: int | None = _open(self._path)
+        size = os.fstat(self._descriptor).st_size
+        self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
         earlier = read_metrics(self._path)
         self.attempt = 1 + max((line["attempt"] for line in earlier), default=0)
         self._silenced = False
@@ -72,9 +72,9 @@ class MetricsLog:
         if self._descriptor is None:
             return
         if moved := self._clock.jumped():
-            sys.stderr.write(
-                f"training: this host's clock jumped by {moved:+.1f} s; check its time service."
-                " Times in the metrics do not include the jump\n"
+            log_line(
+                f"this host's clock jumped by {moved:+.1f} s; check its time service."
+                " Times in the metrics do not include the jump"
             )
             self._append("clock", step=values.get("step"), moved_seconds=round(moved, 1))
         self._append(event, **values)
@@ -96,7 +96,7 @@ class MetricsLog:
                 os.fsync(self._descriptor)
         except OSError as error:
             if not self._silenced:
-                sys.stderr.write(f"training: {self._path}: metrics are no longer written: {error.strerror}\n")
+                log_line(f"{self._path}: metrics are no longer written: {error.strerror}")
             self._silenced = True
 
     def _put(self, descriptor: int, data: bytes) -> None:
@@ -119,8 +119,3 @@ def _open(path: Path) -> int:
             f"run_dir: got {path.parent}: {error.strerror}; allowed: a folder that this user may write to,"
             " on a disk with free space; saved checkpoints remain"
         ) from error
-
-
-def _is_torn(descriptor: int) -> bool:
-    size = os.fstat(descriptor).st_size
-    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

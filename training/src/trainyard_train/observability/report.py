@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from trainyard_train.config_base import extra
 from trainyard_train.contract import FILE, read_metrics, surviving_steps
 from trainyard_train.observability.goodput import Goodput, goodput
+from trainyard_train.observability.rank_log import log_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,8 +90,21 @@ def draw_learning_curve(run: str, lines: Sequence[dict[str, Any]], picture: Path
         from matplotlib import pyplot
 
     figure, (loss, accuracy) = pyplot.subplots(2, 1, figsize=(9, 5.6), dpi=150, sharex=True)
-    _draw_loss(loss, steps)
-    _draw_accuracy(accuracy, steps, lines)
+    xs, values = [line["step"] for line in steps], [line["loss"] for line in steps]
+    loss.plot(xs, values, color=_LOSS, alpha=0.3, linewidth=0.8)
+    loss.plot(xs, _smooth(values), color=_LOSS, linewidth=1.8, label="training, smoothed")
+    loss.set_yscale("log")
+    loss.set_ylabel("loss (nats)")
+    hits = _smooth([line["accuracy"] * 100 for line in steps])
+    accuracy.plot(xs, hits, color=_LOSS, linewidth=1.8, label="training, smoothed")
+    held_out = {line["step"]: line["accuracy"] * 100 for line in lines if line["event"] == "evaluation"}
+    style = {"color": _ACCURACY, "marker": "o", "markersize": 4, "linewidth": 1.2, "label": "held out"}
+    if held_out:
+        accuracy.plot(*zip(*sorted(held_out.items()), strict=True), **style)
+    accuracy.set_ylabel("accuracy (%)")
+    accuracy.legend(frameon=False, fontsize=8, loc="lower right")
+    for axes in (loss, accuracy):
+        _clean_up(axes)
     for interruption in interruptions(lines):
         _mark(loss, accuracy, interruption)
     accuracy.set_xlabel("optimizer step")
@@ -98,34 +112,6 @@ def draw_learning_curve(run: str, lines: Sequence[dict[str, Any]], picture: Path
     figure.tight_layout()
     figure.savefig(picture, format="png")
     pyplot.close(figure)
-
-
-def _draw_loss(axes: Axes, steps: Sequence[dict[str, Any]]) -> None:
-    xs, values = [line["step"] for line in steps], [line["loss"] for line in steps]
-    axes.plot(xs, values, color=_LOSS, alpha=0.3, linewidth=0.8)
-    axes.plot(xs, _smooth(values), color=_LOSS, linewidth=1.8, label="training, smoothed")
-    axes.set_yscale("log")
-    axes.set_ylabel("loss (nats)")
-    _clean_up(axes)
-
-
-def _draw_accuracy(axes: Axes, steps: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]]) -> None:
-    xs = [line["step"] for line in steps]
-    values = _smooth([line["accuracy"] * 100 for line in steps])
-    axes.plot(xs, values, color=_LOSS, linewidth=1.8, label="training, smoothed")
-    held_out = {line["step"]: line["accuracy"] * 100 for line in lines if line["event"] == "evaluation"}
-    if held_out:
-        axes.plot(
-            *zip(*sorted(held_out.items()), strict=True),
-            color=_ACCURACY,
-            marker="o",
-            markersize=4,
-            linewidth=1.2,
-            label="held out",
-        )
-    axes.set_ylabel("accuracy (%)")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
-    _clean_up(axes)
 
 
 def _mark(loss: Axes, accuracy: Axes, interruption: Interruption) -> None:
@@ -180,11 +166,7 @@ _COLOURS: Final = {
 
 
 def write_report(run_dir: Path, page: Path) -> None:
-    """Write one HTML file that needs nothing else.
-
-    Raises:
-        ValueError: the run has no step yet.
-    """
+    """Write one HTML file that needs nothing else. Raises ValueError: the run has no step yet."""
     lines = read_metrics(run_dir / FILE)
     picture = run_dir / "learning-curve.png"
     draw_learning_curve(run_dir.name, lines, picture)
@@ -284,7 +266,7 @@ def main() -> int:
     try:
         write_report(run_dir, run_dir / "report.html")
     except ValueError as error:
-        sys.stderr.write(f"training: {run_dir / FILE}: {error}\n")
+        log_line(f"{run_dir / FILE}: {error}")
         return 1
     sys.stdout.write(f"{run_dir / 'report.html'}\n")
     return 0

@@ -1,21 +1,22 @@
-"""Exports a run's metrics to Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases. Errors of a
-tracker after its start are logged once, and do not stop the run.
+"""Exports a run's metrics to Prometheus, TensorBoard, OpenTelemetry, MLflow and Weights & Biases, by the
+section `export` of its configuration. Errors of a tracker after its start are logged once, and do not stop
+the run. A terminal gets a progress bar.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
-from trainyard_train.config_base import ConfigError
-from trainyard_train.observability.config import ExportConfig
+from pydantic import Field
+
+from trainyard_train.config_base import ConfigError, ConfigSection, extra
 from trainyard_train.observability.metrics import Listener
+from trainyard_train.observability.rank_log import log_line
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -31,14 +32,54 @@ _LAST: Final = frozenset({"finished", "preempted", "failed"})
 _TIMEOUT_SECONDS: Final = 5.0
 """Seconds to finish pending exports when the process ends."""
 _FOLDER: Final = "training.run_dir"
-_NEEDED: Final = {
-    "prometheus_port": ("prometheus_client", "monitoring"),
-    "tensorboard": ("torch.utils.tensorboard", "monitoring"),
-    "opentelemetry": ("opentelemetry.exporter.otlp.proto.http.metric_exporter", "tracking"),
-    "mlflow": ("mlflow", "tracking"),
-    "wandb": ("wandb", "tracking"),
-}
-"""Module that each setting imports, and the extra that has it."""
+
+
+class ExportConfig(ConfigSection):
+    """Where else metrics go, besides metrics.jsonl; rank 0 sends them."""
+
+    prometheus_port: int = Field(default=0, ge=0, lt=1 << 16)
+    """Port at which Prometheus scrapes the metrics; 0: none."""
+    tensorboard: bool = False
+    """Whether metrics are written to `run_dir/tensorboard`."""
+    opentelemetry: bool = False
+    """Whether metrics are sent by OTLP over HTTP to `OTEL_EXPORTER_OTLP_ENDPOINT`, once a minute."""
+    mlflow: str = ""
+    """URI of an MLflow tracking server, or of a database (`sqlite:////…`); empty: none."""
+    wandb: Literal["none", "offline", "online"] = "none"
+    """Weights & Biases: `offline` writes `run_dir/wandb`, for `wandb sync`; `online` needs WANDB_API_KEY."""
+
+
+def bar(terminal: TextIO) -> Listener:
+    """Return a listener that draws a run's steps, last loss, held-out accuracy and last saved step."""
+    with extra("cli"):
+        from tqdm import tqdm  # type: ignore[import-untyped]
+
+    tqdm.monitor_interval = 0  # disables the thread that redraws an idle bar
+    drawn: tqdm[Any] | None = None
+    words = {"loss": "", "held out": "", "saved": ""}  # in this order, whichever is known first
+
+    def show(line: dict[str, Any]) -> None:
+        nonlocal drawn
+        event = line["event"]
+        if event in {"started", "resumed"}:
+            drawn = tqdm(
+                total=line["steps"], initial=line["step"], file=terminal, unit=" steps", dynamic_ncols=True
+            )
+        if drawn is None:
+            return
+        if event == "step":
+            words["loss"] = f"loss {line['loss']:.4f}"
+            drawn.set_postfix_str(", ".join(filter(None, words.values())), refresh=False)
+            drawn.update(line["step"] - drawn.n)
+        elif event == "evaluation":
+            words["held out"] = f"held out {line['accuracy']:.1%}"
+        elif event == "checkpoint":
+            words["saved"] = f"saved {line['step']}"
+        elif event in _LAST:
+            drawn.set_postfix_str(", ".join(filter(None, words.values())))
+            drawn.close()
+
+    return show
 
 
 def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
@@ -48,20 +89,23 @@ def open_sinks(config: ExportConfig, run_dir: Path) -> list[Listener]:
         OSError: the port is taken.
         ConfigError: a package is not installed, or does not go with the others.
     """
-    wanted: dict[str, Callable[[], Listener]] = {}
+    sinks: list[Listener] = []
     if config.prometheus_port:
-        wanted["prometheus_port"] = lambda: Guarded(
-            "export.prometheus_port", _Prometheus(config.prometheus_port)
-        )
+        _require("prometheus_port", "prometheus_client", "monitoring")
+        sinks.append(Guarded("export.prometheus_port", _Prometheus(config.prometheus_port)))
     if config.tensorboard:
-        wanted["tensorboard"] = lambda: _InBackground("tensorboard", _tensorboard(run_dir / "tensorboard"))
+        _require("tensorboard", "torch.utils.tensorboard", "monitoring")
+        sinks.append(_InBackground("tensorboard", _tensorboard(run_dir / "tensorboard")))
     if config.opentelemetry:
-        wanted["opentelemetry"] = lambda: _InBackground("opentelemetry", _opentelemetry(run_dir))
+        _require("opentelemetry", "opentelemetry.exporter.otlp.proto.http.metric_exporter", "tracking")
+        sinks.append(_InBackground("opentelemetry", _opentelemetry(run_dir)))
     if config.mlflow:
-        wanted["mlflow"] = lambda: _InBackground("mlflow", _mlflow(config.mlflow, run_dir))
+        _require("mlflow", "mlflow", "tracking")
+        sinks.append(_InBackground("mlflow", _mlflow(config.mlflow, run_dir)))
     if config.wandb != "none":
-        wanted["wandb"] = lambda: _InBackground("wandb", _wandb(config.wandb == "offline", run_dir))
-    return [_opened(name, make) for name, make in wanted.items()]
+        _require("wandb", "wandb", "tracking")
+        sinks.append(_InBackground("wandb", _wandb(config.wandb, run_dir)))
+    return sinks
 
 
 class Guarded:
@@ -75,7 +119,7 @@ class Guarded:
             self._sink(line)
         except Exception as error:
             if not self._silenced:
-                sys.stderr.write(f"training: {self._name}: metrics cannot be exported: {error}\n")
+                log_line(f"{self._name}: metrics cannot be exported: {error}")
             self._silenced = True
 
     def close(self) -> None:
@@ -84,13 +128,13 @@ class Guarded:
             close()
 
 
-def _opened(name: str, make: Callable[[], Listener]) -> Listener:
-    module, extra = _NEEDED[name]
+def _require(name: str, module: str, of: str) -> None:
+    """Import the module of a setting, which an extra has."""
     try:
         importlib.import_module(module)
     except ImportError as error:
         problem = (
-            f"export.{name}: set, but {error.name} is not installed; install trainyard-train[{extra}],"
+            f"export.{name}: set, but {error.name} is not installed; install trainyard-train[{of}],"
             " or remove the setting"
         )
         raise ConfigError([problem]) from None
@@ -101,7 +145,6 @@ def _opened(name: str, make: Callable[[], Listener]) -> Listener:
             ".trainyard/training-env in a clone), or remove the setting"
         )
         raise ConfigError([problem]) from None
-    return make()
 
 
 class _Prometheus:
@@ -156,23 +199,19 @@ def _tensorboard(folder: Path) -> Listener:
         nonlocal writer
         from torch.utils.tensorboard import SummaryWriter
 
+        numbers = _numbers(line)
         try:
             writer = writer or SummaryWriter(str(folder))
-            _write_events(writer, line)
+            for name, value in numbers.items():
+                writer.add_scalar(name, value, line["step"], line["time"])
+            if not numbers:
+                writer.add_text("events", f"{line['event']} (attempt {line['attempt']})", line["step"])
+                writer.flush()
         except Exception:
             writer = None  # the writer's thread has ended
             raise
 
     return sink
-
-
-def _write_events(writer: SummaryWriter, line: dict[str, Any]) -> None:
-    numbers = _numbers(line)
-    for name, value in numbers.items():
-        writer.add_scalar(name, value, line["step"], line["time"])
-    if not numbers:
-        writer.add_text("events", f"{line['event']} (attempt {line['attempt']})", line["step"])
-        writer.flush()
 
 
 def _opentelemetry(run_dir: Path) -> Listener:
@@ -236,12 +275,11 @@ def _mlflow(uri: str, run_dir: Path) -> Listener:
     return sink
 
 
-def _wandb(offline: bool, run_dir: Path) -> Listener:
+def _wandb(mode: Literal["offline", "online"], run_dir: Path) -> Listener:
     """One run of Weights & Biases for all attempts; offline, its files are below `run_dir/wandb`."""
     import wandb
 
     number = hashlib.sha256(str(run_dir).encode()).hexdigest()[:16]
-    mode: Literal["offline", "online"] = "offline" if offline else "online"
     run = wandb.init(
         project="training", name=run_dir.name, id=number, resume="allow", dir=str(run_dir), mode=mode
     )

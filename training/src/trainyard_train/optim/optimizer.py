@@ -8,12 +8,12 @@ tensors for DTensors with SGD, nor for parameters on several meshes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from trainyard_train.optim.config import OptimConfig
+from trainyard_train.optim.schedule import OptimConfig
 from trainyard_train.tensors import local_of
 
 
@@ -36,9 +36,17 @@ class Fused(torch.optim.Optimizer):
         """Update parameters of one group, which all have gradients."""
         raise NotImplementedError
 
-    def _locals(self, used: Sequence[torch.Tensor], slot: str) -> list[torch.Tensor]:
-        """This rank's parts of one slot (such as the momentum) of each parameter."""
-        return [local_of(_slot(self, parameter, slot)) for parameter in used]
+    def _slots(
+        self,
+        used: Sequence[torch.Tensor],
+        name: str,
+        begin: Callable[[torch.Tensor], torch.Tensor] = torch.zeros_like,
+    ) -> list[torch.Tensor]:
+        """This rank's parts of one slot (such as the momentum) of each parameter, which begins as 0."""
+        for parameter in used:
+            if name not in self.state[parameter]:
+                self.state[parameter][name] = begin(parameter)
+        return [local_of(self.state[parameter][name]) for parameter in used]
 
 
 class FusedSGD(Fused, torch.optim.SGD):
@@ -48,7 +56,7 @@ class FusedSGD(Fused, torch.optim.SGD):
         torch._fused_sgd_(
             [local_of(each) for each in used],
             [local_of(each.grad) for each in used],
-            self._locals(used, "momentum_buffer") if group["momentum"] else [],
+            self._slots(used, "momentum_buffer") if group["momentum"] else [],
             weight_decay=group["weight_decay"],
             momentum=group["momentum"],
             lr=group["lr"],
@@ -65,13 +73,13 @@ class FusedAdamW(Fused, torch.optim.AdamW):
     """AdamW."""
 
     def _update(self, group: Mapping[str, Any], used: Sequence[torch.Tensor]) -> None:
-        steps = [_steps(self, parameter) for parameter in used]
+        steps = self._slots(used, "step", lambda p: torch.zeros((), dtype=torch.float32, device=p.device))
         torch._foreach_add_(steps, 1)
         torch._fused_adamw_(
             [local_of(each) for each in used],
             [local_of(each.grad) for each in used],
-            self._locals(used, "exp_avg"),
-            self._locals(used, "exp_avg_sq"),
+            self._slots(used, "exp_avg"),
+            self._slots(used, "exp_avg_sq"),
             [],
             steps,
             lr=group["lr"],
@@ -107,21 +115,3 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Use this learning rate in the next step."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-
-
-def _slot(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, name: str) -> torch.Tensor:
-    """A slot of a parameter (such as the momentum); it begins as 0."""
-    state: dict[str, Any] = optimizer.state[parameter]
-    if name not in state:
-        state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-    found: torch.Tensor = state[name]
-    return found
-
-
-def _steps(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> torch.Tensor:
-    """Number of updates of a parameter: shape (), float32, on its device."""
-    state: dict[str, Any] = optimizer.state[parameter]
-    if "step" not in state:
-        state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-    found: torch.Tensor = state["step"]
-    return found

@@ -1,28 +1,52 @@
-"""Learning rate schedule: scaling with the batch size, warmup, a ramp when the batch changes, and warnings
-about unproven rates.
-
-The rate scales linearly, by the square root, or not at all (the default).
+"""The section `optim` of a run's configuration, and its learning rate schedule: scaling with the batch size
+(linearly, by the square root, or not at all), warmup, a ramp when the batch changes, and warnings about
+unproven rates.
 
 The linear scaling rule: when the batch is multiplied by k, multiply the rate by k, and climb there
 gradually (Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2). It holds for SGD up to a point;
 Adam's rate scales with the square root of k while gradient noise dominates (Malladi et al. 2022).
-`OptimConfig` refuses Adam with the linear rule; `scaling_warnings` names other
-cases in which a rule was not shown to hold.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from trainyard_train.optim.config import OptimConfig
+from pydantic import Field, model_validator
+
+from trainyard_train.config_base import ConfigSection
 
 LINEAR_FAILED: Final = 16
-"""Smallest k at which the linear rule failed in one of five runs in docs/benchmark-methods.md."""
+"""Smallest k at which the linear rule failed in one of five runs in docs/dev/benchmark-methods.md."""
 LINEAR_HELD: Final = 32
 """Largest k at which the linear rule held in the paper, with warmup: 8,192 samples. At 64 all our runs
 failed."""
+
+
+class OptimConfig(ConfigSection):
+    """The optimizer and how its rate follows the size of the batch."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    lr: float = Field(default=0.05, gt=0)
+    """Learning rate at `reference_batch_size`."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    weight_decay: float = Field(default=1e-4, ge=0)
+    clip_norm: float = Field(default=0, ge=0)
+    """Maximum norm of the gradient of all parameters together; larger gradients are clipped. 0: no limit."""
+    scaling: Literal["linear", "sqrt", "none"] = "none"
+    reference_batch_size: int = Field(default=64, ge=1)
+    """Batch size, in samples, that `lr` was tuned with."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the rate rises from `lr` to its scaled value; without scaling, from near 0 to `lr`."""
+
+    @model_validator(mode="after")
+    def _adam_does_not_scale_linearly(self) -> OptimConfig:
+        if self.name == "adamw" and self.scaling == "linear":
+            raise ValueError(
+                "optim.scaling: got 'linear' with adamw; it holds for sgd; with adamw use sqrt or none"
+            )
+        return self
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""Checks that the GPUs which a pod asked for can be used, and names the reason where they cannot.
+"""Checks that the GPUs which a pod asked for can be used, and names the reason where they cannot
+(docs/jobs.md, "On the GPUs, or not at all").
 
-PyTorch sees no GPU without an error: with no driver library, a driver that is too old, or device files that
-the user may not open, `torch.cuda.is_available()` is False. Ranks would then train on the processors of a GPU
-node. The training runtimes therefore set RESOURCE and PER_NODE; where they are not set, as for the simulated
-GPUs of the embedded cluster, nothing is checked.
+The training runtimes set RESOURCE and PER_NODE; where they are not set, as for the simulated GPUs of the
+embedded cluster, nothing is checked.
 """
 
 from __future__ import annotations

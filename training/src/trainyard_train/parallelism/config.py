@@ -1,10 +1,8 @@
-"""The section `parallel` of a run's configuration, and the protocol of all settings that the parallelization
-of a model reads.
-"""
+"""The section `parallel` of a run's configuration."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -16,12 +14,8 @@ Backend = Literal["auto", "nccl", "gloo", "mpi"]
 
 
 class ParallelConfig(ConfigSection):
-    """How the ranks are arranged. The remaining factor of the world size is data parallel."""
+    """How the ranks are arranged, and how many they may be."""
 
-    tensor: int = Field(default=1, ge=1)
-    """Ranks that compute each layer together."""
-    pipeline: int = Field(default=1, ge=1)
-    """Stages that the layers are divided into; micro-batches (`accumulate`) flow through them."""
     shard: int = Field(default=0, ge=0)
     """Ranks that share one copy of the weights with fsdp; the groups are replicas (HSDP). 0: all."""
     min_ranks: int = Field(default=1, ge=1)
@@ -51,27 +45,3 @@ class ParallelConfig(ConfigSection):
                 " or change parallel.min_ranks and .max_ranks; saved checkpoints remain"
             )
             raise ConfigError([problem])
-
-
-class ParallelSettings(Protocol):
-    """The settings by which a model is parallelized."""
-
-    @property
-    def strategy(self) -> Strategy:
-        """DDP or FSDP."""
-
-    @property
-    def precision(self) -> Precision:
-        """Number type of the forward pass."""
-
-    @property
-    def parallel(self) -> ParallelConfig:
-        """Sizes of the mesh."""
-
-    @property
-    def recompute(self) -> bool:
-        """Whether activations are recomputed in the backward pass."""
-
-    @property
-    def compile(self) -> bool:
-        """Whether layers are compiled."""

@@ -1,10 +1,9 @@
-"""`Mesh`: a rank's position in data, tensor and pipeline parallelism, with collectives and barriers over the
-run's ranks.
-"""
+"""`Mesh`: a rank among those of the run, with collectives and barriers."""
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from trainyard_train.config_base import ConfigError
 from trainyard_train.parallelism.fabric import Choice, refused_network
 
 _FOLLOW_SECONDS: Final = 2.0
@@ -34,41 +32,27 @@ class Mesh:
     node: str
     store: dist.Store
     """Store of small values for all ranks, held by the process at MASTER_ADDR until it exits."""
-    tensor: int = 1
-    """Ranks that compute each layer together."""
-    pipeline: int = 1
-    """Stages that the layers are divided into."""
     choice: Choice | None = None
     """Backend and network of the collectives; None for a single rank."""
 
-    def shaped(self, tensor: int, pipeline: int) -> Mesh:
-        """Arrange the ranks as a mesh of stages × data × tensor, the last running fastest.
+    def with_own_connection(self, name: str) -> Mesh:
+        """This mesh with another connection to the store, since a wait on one blocks all its users.
 
-        Raises:
-            ConfigError: the ranks do not fill such a mesh.
+        Args:
+            name: used once in a process's life. All ranks call it: before 2.8 PyTorch clones no store, and a
+                new connection has a part of the store that rank 0 names.
         """
-        if self.world_size % (tensor * pipeline):
-            problem = (
-                f"parallel: got {self.world_size} ranks; allowed: a multiple of tensor × pipeline ="
-                f" {tensor} × {pipeline}; start as many ranks, or change parallel.tensor or .pipeline"
-            )
-            raise ConfigError([problem])
-        return replace(self, tensor=tensor, pipeline=pipeline)
-
-    @property
-    def data_size(self) -> int:
-        """Number of parts that a batch is divided into."""
-        return self.world_size // (self.tensor * self.pipeline)
-
-    @property
-    def data_rank(self) -> int:
-        """Number of the batch's part that this rank works on."""
-        return self.rank // self.tensor % self.data_size
-
-    @property
-    def stage(self) -> int:
-        """Number of the pipeline stage of this rank."""
-        return self.rank // (self.tensor * self.data_size)
+        store = self.store
+        if hasattr(store, "clone"):
+            return replace(self, store=store.clone())
+        while isinstance(store, dist.PrefixStore):
+            store = store.underlying_store
+        if not isinstance(store, dist.TCPStore):  # others let their users in while one waits
+            return self
+        part = self.broadcast(f"connection/{name}", secrets.token_hex(8))
+        timeout = store.timeout  # type: ignore[attr-defined]
+        connection = dist.TCPStore(store.host, store.port, is_master=False, timeout=timeout)
+        return replace(self, store=dist.PrefixStore(part, connection))
 
     @property
     def is_rank0(self) -> bool:
@@ -79,11 +63,6 @@ class Mesh:
     def own_name(self) -> str:
         """This rank and its node, for messages."""
         return f"rank {self.rank} on {self.node}"
-
-    @property
-    def shape(self) -> dict[str, int]:
-        """Size of each dimension."""
-        return {"pipeline": self.pipeline, "data": self.data_size, "tensor": self.tensor}
 
     def gather(self, key: str, value: str) -> list[str]:
         """Give every rank the value of each, in order of rank. A key is used once in a process's life.

@@ -1,15 +1,11 @@
-"""Applies pipeline, tensor and data parallelism (FSDP or DDP) to a model, and recomputation and compilation
-to its layers.
-
-The order matters: the layers are divided into stages, each layer's weights over the ranks that compute it
-together, then come activation checkpointing and compilation inside a layer, and last data parallelism.
+"""Applies data parallelism (FSDP or DDP) to a model, and before it recomputation and compilation to its
+layers.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,12 +14,14 @@ import torch
 from torch import nn
 
 from trainyard_train.config_base import ConfigError
-from trainyard_train.parallelism.config import ParallelSettings, Precision
+from trainyard_train.parallelism.config import Precision
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.tensors import is_distributed, local_of, part_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+    from trainyard_train.config import TrainConfig
 
 CARRIED: Final = 5
 """Number of values of a step that ranks sum along with the gradients (see `update.Totals`)."""
@@ -35,8 +33,7 @@ DDP's buckets."""
 def parallelize(
     model: nn.Sequential,
     layers: Iterable[tuple[str, nn.Module]],
-    plan: Mapping[str, str],
-    config: ParallelSettings,
+    config: TrainConfig,
     *,
     mesh: Mesh,
     blank: bool = False,
@@ -47,45 +44,42 @@ def parallelize(
         model: on the device `meta`: shapes without weights.
         layers: its layers with their weights, the same on every rank; iterating makes one layer at a time,
             since a rank has memory for its shard and one layer.
-        plan: layer → `column` or `row`: how tensor parallelism divides its weight.
         config: strategy, precision and mesh.
         mesh: the ranks.
         blank: whether not to initialize the weights, since a checkpoint will replace them all.
 
     Raises:
-        ConfigError: the ranks, or the model, cannot be divided so.
+        ConfigError: the ranks cannot be divided so, or there is no compiler.
     """
-    _check(config, mesh)
-    stage = _stage(model, mesh)
+    if config.parallel.shard and mesh.world_size % config.parallel.shard:
+        allowed = f"a divisor of the {mesh.world_size} ranks"
+        raise ConfigError([f"parallel.shard: got {config.parallel.shard}; allowed: {allowed}"])
     sharded = config.strategy == "fsdp" and mesh.world_size > 1
-    devices = _devices(mesh, config) if sharded or mesh.tensor > 1 else None
-    if devices and mesh.tensor > 1:
-        _divide_layers(stage, plan, devices["tensor"])
-    # FSDP and pipeline stages support the default memory format only.
-    if not sharded and mesh.pipeline == 1 and _may_be_channels_last(stage, mesh.device):
-        stage = stage.to(memory_format=torch.channels_last)  # faster for convolutions
+    # FSDP supports the default memory format only.
+    if not sharded and _may_be_channels_last(model, mesh.device):
+        model = model.to(memory_format=torch.channels_last)  # faster for convolutions
     if config.recompute:
-        _recompute(stage)
+        _recompute(model)
     if config.compile:
-        _compile(stage, mesh.device)
-    if devices and sharded:
-        over = devices["replicate", "shard"] if config.parallel.shard else devices["shard"]
-        _shard(stage, over, config.precision)
-    stage._apply(lambda tensor: _room_for(tensor, mesh.device))
-    if not blank:
-        _fill(stage, layers)
-    whole = sharded or mesh.data_size == 1 or mesh.pipeline > 1
-    return stage if whole else _replicate(stage, mesh, blank)
+        _compile(model, mesh.device)
+    if sharded:
+        _shard(model, _devices(mesh, config.parallel.shard), config.precision)
+    model._apply(lambda tensor: _room_for(tensor, mesh.device))
+    own = dict(model.named_children())
+    for name, layer in () if blank else layers:
+        _copy(layer, own[name])
+        del layer  # before the next one is made
+    return model if sharded or mesh.world_size == 1 else _replicate(model, mesh, blank)
 
 
-def _may_be_channels_last(stage: nn.Module, device: torch.device) -> bool:
+def _may_be_channels_last(model: nn.Module, device: torch.device) -> bool:
     """Whether its convolutions are safe with channels last.
 
     With fewer than 8 output channels their gradients corrupt the heap on CPUs with AVX2 and without AVX-512
     (PyTorch 2.15 on an AMD EPYC: a bare forward and backward pass of a ResNet of 4 channels crashes; with 8
     channels, the usual order, or without oneDNN it does not).
     """
-    narrow = (each.out_channels < 8 for each in stage.modules() if isinstance(each, nn.Conv2d))
+    narrow = (each.out_channels < 8 for each in model.modules() if isinstance(each, nn.Conv2d))
     return device.type != "cpu" or not any(narrow)
 
 
@@ -140,27 +134,6 @@ class Carrying(nn.Module):
         return self._parcel.grad[: self._count].double() * ranks
 
 
-def _check(config: ParallelSettings, mesh: Mesh) -> None:
-    if config.strategy == "ddp" and mesh.data_size > 1 and mesh.pipeline == 1 and mesh.tensor > 1:
-        problem = (
-            f"strategy: got ddp with parallel.tensor {mesh.tensor} and {mesh.data_size} parts of the batch;"
-            " allowed: fsdp, or no more ranks than tensor × pipeline"
-        )
-        raise ConfigError([problem])
-    if config.parallel.shard and mesh.data_size % config.parallel.shard:
-        allowed = f"a divisor of the {mesh.data_size} ranks that share the data"
-        raise ConfigError([f"parallel.shard: got {config.parallel.shard}; allowed: {allowed}"])
-
-
-def _fill(model: nn.Module, layers: Iterable[tuple[str, nn.Module]]) -> None:
-    """Fill each weight with this rank's part of it."""
-    own = dict(model.named_children())
-    for name, layer in layers:
-        if name in own:
-            _copy(layer, own[name])
-        del layer  # before the next one is made
-
-
 def _room_for(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Allocate a module's tensors like `Module.to_empty`, which imports half of PyTorch's compiler."""
     if is_distributed(tensor):
@@ -170,58 +143,19 @@ def _room_for(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 @torch.no_grad()
 def _copy(layer: nn.Module, target: nn.Module) -> None:
+    """Fill each weight with this rank's part of it."""
     values = dict([*layer.named_parameters(), *layer.named_buffers()])
     for name, tensor in [*target.named_parameters(), *target.named_buffers()]:
         local_of(tensor).copy_(part_of(values[name], tensor))
 
 
-def _devices(mesh: Mesh, config: ParallelSettings) -> DeviceMesh:
+def _devices(mesh: Mesh, shard: int) -> DeviceMesh:
+    """All ranks, or so many for each copy of the weights (HSDP)."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    shard = config.parallel.shard or mesh.data_size
-    sizes = (mesh.pipeline, mesh.data_size // shard, shard, mesh.tensor)
-    names = ("pipeline", "replicate", "shard", "tensor")
+    sizes = (mesh.world_size // shard, shard) if shard else (mesh.world_size,)
+    names = ("replicate", "shard")[-len(sizes) :]
     return init_device_mesh(mesh.device.type, sizes, mesh_dim_names=names)
-
-
-def _stage(model: nn.Sequential, mesh: Mesh) -> nn.Sequential:
-    """This rank's part of the layers, which keep their names: parts of about as many weights each."""
-    if mesh.pipeline == 1:
-        return model
-    blocks: list[list[tuple[str, nn.Module]]] = [[]]  # a layer with weights, and those without that follow
-    weights = [0]
-    for name, layer in model.named_children():
-        size = sum(parameter.numel() for parameter in layer.parameters())
-        if size and weights[-1]:
-            blocks.append([])
-            weights.append(0)
-        blocks[-1].append((name, layer))
-        weights[-1] += size
-    spare = len(blocks) - mesh.pipeline
-    if spare < 0:
-        allowed = f"up to {len(blocks)}, the layers with weights"
-        raise ConfigError([f"parallel.pipeline: got {mesh.pipeline}; allowed: {allowed}"])
-    own, stage = [], -1
-    for index, block in enumerate(blocks):
-        middle = (sum(weights[:index]) + weights[index] / 2) / sum(weights)
-        stage = min(max(int(middle * mesh.pipeline), index - spare), stage + 1)  # none is left empty
-        if stage == mesh.stage:
-            own += block
-    return nn.Sequential(OrderedDict(own))
-
-
-def _divide_layers(model: nn.Module, plan: Mapping[str, str], devices: DeviceMesh) -> None:
-    """Cut weights by column, then by row, so that each pair of layers needs one all-reduce (Megatron)."""
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        ParallelStyle,
-        RowwiseParallel,
-        parallelize_module,
-    )
-
-    styles: dict[str, type[ParallelStyle]] = {"column": ColwiseParallel, "row": RowwiseParallel}
-    here = {name for name, _ in model.named_modules()}
-    parallelize_module(model, devices, {name: styles[kind]() for name, kind in plan.items() if name in here})
 
 
 def _recompute(model: nn.Module) -> None:
@@ -245,10 +179,8 @@ def _compile(model: nn.Module, device: torch.device) -> None:
 def _replicate(model: nn.Module, mesh: Mesh, blank: bool) -> nn.Module:
     """Keep the model whole on every rank, and average gradients while the backward pass still runs (DDP).
 
-    DDP orders its gradient buckets anew after the first backward pass, and the order of a sum over many
-    ranks follows from the buckets. A run that resumes would thus add its first step's gradients in another
-    order than the run that never stopped. So it is given the order before the first step, as it does for
-    ranks that have run out of data: that of its parameters, which `Carrying` gives it from last to first.
+    DDP is given the order of its buckets before the first step (see `buckets`), as it does for ranks that
+    have run out of data: that of its parameters, which `Carrying` gives it from last to first.
     """
     on_gpu = mesh.device.type == "cuda"
     replica = nn.parallel.DistributedDataParallel(

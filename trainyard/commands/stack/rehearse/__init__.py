@@ -2,8 +2,6 @@
 fakes.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -19,7 +17,6 @@ PoolWithoutCapacity = Annotated[
 CrashAfter = Annotated[
     int, typer.Option(metavar="N", min=0, help="Kill the engine (-9) after N resources are created.")
 ]
-Slow = Annotated[bool, typer.Option("--slow", help="Delay every operation.")]
 Origin = Annotated[
     str,
     typer.Option(
@@ -51,7 +48,6 @@ def rehearse(
     fail: FailedType = "",
     insufficient_capacity: PoolWithoutCapacity = "",
     crash_after: CrashAfter = 0,
-    slow: Slow = False,
     origin: Origin = "",
     refuse: Refusals = None,
     adopt: Adopt = False,
@@ -71,7 +67,7 @@ def rehearse(
     """
     from trainyard.commands.stack.rehearse.command import faults_of, refusing, run_rehearsal
 
-    faults = faults_of(fail=fail, no_capacity=insufficient_capacity, crash_after=crash_after, slow=slow)
+    faults = faults_of(fail=fail, no_capacity=insufficient_capacity, crash_after=crash_after)
     session = Session(stack)
     faults = refusing(session, faults, refuse or ())
     run_rehearsal(session, faults, output, adopts=adopt, origin=origin)

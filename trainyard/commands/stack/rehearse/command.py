@@ -2,8 +2,6 @@
 with fake providers, and prints its report.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +11,8 @@ from datetime import UTC, datetime
 
 from engine.engine import Engine
 from infra.errors import InputError, Problem, TrainyardError
+from infra.stackfile.self_service import approvals
+from infra.stackfile.source import read
 from rehearsal.fake import FAKES, Fake, fake_of, refusals_of
 from rehearsal.faults import Faults, parse_fail
 from rehearsal.leaks import CREDENTIALS
@@ -31,10 +31,10 @@ ALL = "all"
 """Value of the option that stands for every refusal of the target."""
 
 
-def faults_of(*, fail: str, no_capacity: str, crash_after: int, slow: bool) -> Faults:
+def faults_of(*, fail: str, no_capacity: str, crash_after: int) -> Faults:
     """Return the faults that the command's options name. Raises InputError."""
     kind, nth = parse_fail(fail) if fail else ("", 1)
-    return Faults(kind, nth, no_capacity, crash_after, slow)
+    return Faults(kind, nth, no_capacity, crash_after)
 
 
 def refusing(session: Session, faults: Faults, names: Sequence[str]) -> Faults:
@@ -94,7 +94,7 @@ def _fake(session: Session) -> Fake:
     """Return the fake of the stack's target. Raises InputError where there is none."""
     kind = session.stack.target.kind
     if kind not in FAKES:
-        fix = "write one (docs/adding-a-target.md), or rehearse another stack"
+        fix = "write one (docs/dev/adding-a-target.md), or rehearse another stack"
         raise InputError([Problem(f"stack {session.stack_name}", f"kind: {kind}", ", ".join(FAKES), fix)])
     return fake_of(kind)
 
@@ -134,7 +134,8 @@ def run_rehearsal(
     if form == "json":
         sys.stdout.write(json.dumps({**report.data(), "price": price.data()}, indent=1) + "\n")
     elif form == "markdown":
-        sys.stdout.write(report.markdown() + "\n" + price.markdown())
+        needed = "".join(f"- {each}\n" for each in approvals(session.stack, read(session.stack_file)[1]))
+        sys.stdout.write(report.markdown() + "\n" + price.markdown() + needed)
     else:
         report.show(session.console)
         show_price(session.stack, form, session.console)

@@ -2,8 +2,6 @@
 the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ from engine.engine import Engine
 from engine.events import OperationResult
 from engine.progress import Progress
 from infra.stackfile.defaults import completed
+from infra.stackfile.source import STACK_KEY, read
 from rehearsal.fake import Fake
 from rehearsal.leaks import Leak
 from trainyard.commands.stack.rehearse.project import RehearsalProject, leaks_left
@@ -101,7 +100,7 @@ class EngineOperations:
     def change(self) -> Mapping[str, int]:
         data = self.project.read()
         # With defaults written out, more nodes do not also raise the queue's quota.
-        section = data["config"]["trainyard:stack"] = completed(data["config"]["trainyard:stack"]).data
+        section = data["config"][STACK_KEY] = completed(read(self.project.file)[0]).data
         expected = self.fake.change(section)
         self.project.rewrite(data)
         return expected

@@ -1,7 +1,5 @@
 """Creates the isolated project folder of a rehearsal, and scans its files for secrets afterwards."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -73,6 +71,9 @@ def open_project(session: Session) -> Iterator[RehearsalProject]:
         (folder / PROGRAM / "__main__.py").symlink_to(session.paths.repository / "infra" / "__main__.py")
         project = yaml.safe_load((session.paths.repository / "Pulumi.yaml").read_text())
         (folder / "Pulumi.yaml").write_text(yaml.safe_dump({**project, "main": PROGRAM}))
+        for each in session.stack_file.parent.iterdir():
+            if each.is_dir():  # of team files
+                (stacks / each.name).symlink_to(each.absolute())
         (stacks / session.stack_file.name).write_text(without_encryption(session.stack_file.read_text()))
         paths = replace(session.paths, repository=folder, state=Path(name) / "state", stacks_folder=stacks)
         yield RehearsalProject(Session(session.stack_name, paths, session.console), session.paths.policies)

@@ -1,7 +1,5 @@
 """Formats the report of a rehearsal as a table, Markdown or JSON data."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +57,6 @@ class RehearsalReport:
             "seconds": round(self.seconds, 1),
             "resources": dict(self.types),
             "order": [label(urn) for urn in done.created],
-            "criticalPath": [step.label for step in done.critical_path],
             "keptAfterDestroy": [label(urn) for urn in done.retained],
             "faults": list(done.happened),
             "refused": [
@@ -89,9 +86,6 @@ class RehearsalReport:
         for name in self.rehearsal.survived:
             reason = "the stack requests nothing that this refusal affects"
             console.print(f"[green]survived[/] {escape(name)}: {reason}")
-        path = " → ".join(step.label for step in self.rehearsal.critical_path)
-        if path:
-            console.print(f"[dim]longest chain[/]  {path}", highlight=False, soft_wrap=True)
         if self.rehearsal.retained:
             retained = ", ".join(label(urn) for urn in self.rehearsal.retained)
             console.print(f"[dim]retained after destroy[/]  {retained}", highlight=False, soft_wrap=True)
@@ -121,7 +115,6 @@ class RehearsalReport:
             ),
             _details("Refused", [f"{each.name}: {each.message} **{each.fix}**" for each in done.refused]),
             _details("Survived", list(done.survived)),
-            _details("Longest chain of resources", [step.label for step in done.critical_path]),
             _details("Retained after destroy", [label(urn) for urn in done.retained]),
             _details("Not proven here", self.unproven),
         ]

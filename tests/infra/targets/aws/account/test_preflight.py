@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.stackfile import Stack, load, parse
-from infra.stackfile.node_pool import Nodes
+from infra.stackfile.node_pool import Nodes, ReservationSpec
 from infra.targets.aws.account import preflight
 from infra.targets.aws.account.preflight import _cluster, _filesystem, _quotas, _wanted, problems, role_of
 from infra.targets.aws.stackfile.groups import groups
@@ -23,6 +23,7 @@ from rehearsal.aws.account import MotoAccount
 from rehearsal.aws.models import client
 from tests.infra.golden import CASES
 from tests.infra.plan import stack_file
+from tests.tables import table
 
 ROLE = "arn:aws:iam::123456789012:role/platform"
 
@@ -171,6 +172,31 @@ def test_a_block_matches_the_stack_file(block: dict[str, Any], expected: dict[st
     assert {problem.path: problem.got for problem in problems} == expected
 
 
+@pytest.mark.parametrize(
+    ("written", "arn", "expected"),
+    [
+        (None, None, {}),
+        ("gpus", "arn:aws:ec2:us-east-2:1:placement-group/gpus", {}),
+        (None, "arn:aws:ec2:us-east-2:1:placement-group/gpus", {"write `placement_group: gpus`"}),
+        ("gpus", None, {"remove the key, or reserve in that group"}),
+    ],
+)
+def test_a_reservation_in_a_placement_group_names_it(
+    written: str | None, arn: str | None, expected: set[str]
+) -> None:
+    stack = load(CASES / "efa-claims" / "aws.yaml")
+    reserved = ReservationSpec(id="cr-0123456789abcdef0", placement_group=written)
+    pools = [
+        pool.model_copy(update={"reservation": reserved}) if pool.reservation else pool
+        for pool in stack.pools
+    ]
+    found = {"State": "active", "PlacementGroupArn": arn}
+    problems = preflight._reservations(
+        stack.model_copy(update={"pools": tuple(pools)}), Ec2WithCapacityBlock(**found)
+    )
+    assert {problem.fix for problem in problems} == set(expected)
+
+
 def test_nothing_more_is_requested_from_another_account(account: MotoAccount, dev: Stack) -> None:
     assert found(dev, sts=FakeSts("999999999999")) == {"AWS account": "999999999999"}
 
@@ -306,23 +332,7 @@ class FsxFilesystem:
         return {"FileSystems": [lustre]}
 
 
-@pytest.mark.parametrize(
-    ("filesystem", "name", "expected"),
-    [
-        ("fs-0123456789abcdef0", "abcdefgh", {}),
-        ("fs-0123456789abcdef0", "hgfedcba", {"target.filesystem.existing.mount_name": "hgfedcba"}),
-        (
-            "fs-0123456789abcdef1",
-            "abcdefgh",
-            {"target.filesystem.existing.id": "fs-0123456789abcdef1: does not exist"},
-        ),
-        (
-            "fs-0123456789abcdef2",
-            "abcdefgh",
-            {"target.filesystem.existing.id": "fs-0123456789abcdef2: of type OPENZFS"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("filesystem", "name", "expected"), table(__file__, "existing")["lustre"])
 def test_an_existing_lustre_has_its_mount_name(
     filesystem: str, name: str, expected: dict[str, str], dev: Stack
 ) -> None:
@@ -386,20 +396,7 @@ def of_cluster(dev: Stack, eks: EksClusters, name: str = "shared") -> dict[str, 
     return {problem.path.rpartition(".")[2]: problem.got for problem in _cluster(stack.target, eks)}
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({}, {}),
-        ({"version": "1.36"}, {"version": "1.35"}),
-        ({"accessConfig": {"authenticationMode": "CONFIG_MAP"}}, {"authentication_mode": "API"}),
-        ({"certificateAuthority": {"data": "YWM="}}, {"certificate_authority": "Y2E="}),
-        ({"status": "UPDATING"}, {"name": "shared is UPDATING"}),
-        (
-            {"resourcesVpcConfig": {"clusterSecurityGroupId": "sg-0123456789abcdef0", "vpcId": "vpc-1"}},
-            {"id": "vpc-0123456789abcdef0"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "problem"), table(__file__, "existing")["clusters"])
 def test_a_cluster_matches_the_file(change: dict[str, Any], problem: dict[str, str], dev: Stack) -> None:
     assert of_cluster(dev, EksClusters(**change)) == problem
 

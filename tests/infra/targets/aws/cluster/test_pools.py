@@ -18,7 +18,9 @@ from infra.stackfile.node_pool import NodePoolSpec
 from infra.targets.aws.cluster import filling
 from infra.targets.aws.cluster.scope import tag_value
 from infra.targets.aws.stackfile.target import AwsSpec, LustreSpec
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, cluster_plan
+from tests.infra.shown import blocks_of
 
 ZONE = "us-east-2b"
 MACHINES = catalog.machines(cloud="aws")
@@ -28,7 +30,6 @@ BLOCK = {
     "starts": "2030-01-07T11:30:00Z",
     "ends": "2030-01-14T11:30:00Z",
 }
-TARGETED = {"id": "cr-0123456789abcdef1", "kind": "targeted"}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,12 @@ def all_machines(aws: Stack, rendered: Path) -> Plan:
 def bought(aws: Stack, rendered: Path) -> Plan:
     pools = [
         _pool("p5.48xlarge", name="spot", capacity="spot"),
-        _pool("p5.48xlarge", name="targeted", capacity="reserved", reservation=TARGETED),
+        _pool(
+            "p5.48xlarge",
+            name="targeted",
+            capacity="reserved",
+            reservation={"id": "cr-0123456789abcdef1", "kind": "targeted"},
+        ),
         _pool("p5.48xlarge", name="block", capacity="reserved", reservation=BLOCK),
     ]
     return cluster_plan(_with_pools(aws, pools), rendered)
@@ -119,24 +125,9 @@ def test_tags_are_not_in_the_instance_metadata(all_machines: Plan) -> None:
         assert any("/" in key for key in tagged["tags"])
 
 
-def test_a_capacity_block_has_its_type_and_market_in_the_template_only(bought: Plan) -> None:
-    template, group = (bought.named(kind)["training-block"] for kind in ("LaunchTemplate", "NodeGroup"))
-    assert template["instanceType"] == "p5.48xlarge"
-    assert template["instanceMarketOptions"] == {"marketType": "capacity-block"}
-    assert _reservation(template) == BLOCK["id"]
-    assert group["capacityType"] == "CAPACITY_BLOCK"
-    assert "instanceTypes" not in group
-    assert "placement" not in template
-
-
-def test_job_pools_are_created_empty_and_resized_afterwards(bought: Plan) -> None:
-    """A group that does not get its nodes is CREATE_FAILED, which only the system pool may be."""
-    begun = {name: each["scalingConfig"]["desiredSize"] for name, each in bought.named("NodeGroup").items()}
-    assert begun.pop("training-system") > 0
-    assert set(begun.values()) == {0}
-    sizes = bought.named("NodeGroupSize")
-    asked = {name: (each["minSize"], each["size"]) for name, each in sizes.items()}
-    assert asked == {f"training-spot-p5-48xlarge-{ZONE}": (0, 2), "training-targeted": (2, 2)}
+def test_pools_of_each_capacity_type_are_the_golden_ones(bought: Plan) -> None:
+    """Pools of jobs are created empty and resized: a group that does not get its nodes is CREATE_FAILED."""
+    assert_golden(blocks_of(bought, "LaunchTemplate", "NodeGroup", "NodeGroupSize"), "pools-aws")
 
 
 @pytest.mark.parametrize(
@@ -168,20 +159,6 @@ def test_a_blocks_group_has_nodes_while_the_block_lasts(
     assert {what: each["desiredCapacity"] for what, each in scheduled.items()} == actions
     moments = {"begin": "2030-01-07T11:30:00Z", "end": "2030-01-14T10:45:00Z"}
     assert all(each["startTime"] == moments[what] for what, each in scheduled.items())
-
-
-def test_a_targeted_reservation_is_bought_on_demand(bought: Plan) -> None:
-    template, group = (bought.named(kind)["training-targeted"] for kind in ("LaunchTemplate", "NodeGroup"))
-    assert _reservation(template) == TARGETED["id"]
-    assert group["capacityType"] == "ON_DEMAND"
-    assert "placement" not in template
-    assert "instanceMarketOptions" not in template
-
-
-def test_a_spot_group_records_why_it_buys_in_one_market(bought: Plan) -> None:
-    group = bought.named("NodeGroup")[f"training-spot-p5-48xlarge-{ZONE}"]
-    assert group["capacityType"] == "SPOT"
-    assert "one market per group" in group["tags"]["trainyard.dev/spot-waiver"]
 
 
 @pytest.mark.parametrize(
@@ -224,11 +201,6 @@ def test_nodes_with_lustre_over_tcp_run_no_script(aws: Stack, rendered: Path) ->
     templates = cluster_plan(stack, rendered).named("LaunchTemplate").values()
     kinds = {kind for template in templates for kind, _ in _parts(template)}
     assert kinds == {"application/node.eks.aws"}
-
-
-def _reservation(template: Mapping[str, Any]) -> str:
-    target = template["capacityReservationSpecification"]["capacityReservationTarget"]
-    return str(target["capacityReservationId"])
 
 
 def _parts(template: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -18,6 +18,7 @@ from infra.targets.gcp.stackfile.groups import GkePool, groups
 from infra.targets.gcp.stackfile.target import GcpSpec
 from tests.infra.plan import stack_file
 from tests.infra.targets.gcp.stacks import with_provider
+from tests.tables import table
 
 RESERVATION = "/compute/v1/projects/example-training/zones/europe-west1-b/reservations/h200-training"
 REGION = "/compute/v1/projects/example-training/regions/europe-west1"
@@ -151,45 +152,7 @@ def test_an_endpoint_in_a_new_network_is_refused_since_no_host_reaches_it(
     assert found(private.model_copy(update={"name": "shared"}), project) == {}
 
 
-@pytest.mark.parametrize(
-    ("change", "path", "got"),
-    [
-        ({"number": "999999999999"}, "target.project_number", "123456789012"),
-        ({"off": {"lustre.googleapis.com"}}, "APIs of the project", "lustre.googleapis.com: off"),
-        (
-            {"lacking": {"cloudkms.keyRings.create"}},
-            "IAM permissions of the caller",
-            "not cloudkms.keyRings.create",
-        ),
-        (
-            {"no_machines_in": "europe-west1-d"},
-            "pools[preprocessing].zones",
-            "c3-standard-44 in europe-west1-d",
-        ),
-        ({"region": [quota("CPUS", 24), quota("C3_CPUS", 300, 100)]}, "quota: C3_CPUS", "264 are needed"),
-        ({"networks": quota("NETWORKS", 5, 3)}, "quota: NETWORKS", "3 are needed"),
-        (
-            {"reservation": reserved("a3-ultragpu-8g", 4, 3)},
-            "pools[reserved].reservation.id",
-            "1 machines are free",
-        ),
-        (
-            {"reservation": reserved("a4-highgpu-8g", 4)},
-            "pools[reserved].reservation.id",
-            "a reservation of a4-highgpu-8g",
-        ),
-        (
-            {"bucket": (403, {})},
-            "storage.object_store.bucket",
-            "example-training-checkpoints belongs to another owner",
-        ),
-        (
-            {"bucket": (200, {"projectNumber": "1"})},
-            "storage.object_store.bucket",
-            "example-training-checkpoints belongs to another owner",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "path", "got"), table(__file__, "missing"))
 def test_each_missing_part_is_reported(
     stack: Stack, project: FakeGcpProject, change: dict[str, Any], path: str, got: str
 ) -> None:
@@ -227,23 +190,7 @@ def test_an_existing_lustre_must_match_the_file(
     assert found(parse(data), project) == problem
 
 
-@pytest.mark.parametrize(
-    ("change", "name", "problem"),
-    [
-        ({}, "shared", {}),
-        ({}, "other", {"name": "other: not in europe-west1"}),
-        ({"currentMasterVersion": "1.34.9-gke.1"}, "shared", {"version": "1.35"}),
-        ({"networkConfig": {}}, "shared", {"features": "dataplane-v2, multi-networking: off"}),
-        ({"subnetwork": "default"}, "shared", {"existing": "shared, gpu"}),
-        ({"status": "RECONCILING"}, "shared", {"name": "shared is RECONCILING"}),
-        ({"releaseChannel": {"channel": "RAPID"}}, "shared", {"release_channel": "regular"}),
-        (
-            {"controlPlaneEndpointsConfig": {}, "endpoint": "10.64.0.2"},
-            "shared",
-            {"endpoint": "https://gke-0a1b2c3d.europe-west1.gke.goog"},
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "name", "problem"), table(__file__, "existing_cluster"))
 def test_an_existing_cluster_matches_the_file(
     change: dict[str, Any], name: str, problem: dict[str, str], stack: Stack, project: FakeGcpProject
 ) -> None:

@@ -12,8 +12,11 @@ from infra.stackfile import Stack
 from infra.stackfile.source import show
 from infra.targets.gcp.stackfile.groups import groups
 from infra.targets.gcp.target import TARGET
+from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, cluster_plan
+from tests.infra.shown import blocks_of
 from tests.infra.targets.gcp.stacks import ZONE, pool, with_pools, with_provider
+from tests.tables import table
 
 MACHINES = [
     each for each in catalog.machines(cloud="gcp") if not each.accelerator or each.fabric != "roce-nvl72"
@@ -96,28 +99,8 @@ def test_nics_are_in_the_order_of_the_machine(all_machines: Plan) -> None:
     assert subnets("g2-standard-8") == []
 
 
-def test_a_roce_network_has_the_profile_of_its_zone_and_a_subnet_per_nic(all_machines: Plan) -> None:
-    vpcs = all_machines.named("Network")
-    profile = f"projects/example-training/global/networkProfiles/{ZONE}-vpc-roce"
-    assert vpcs["training-rdma"]["networkProfile"] == profile
-    on_rdma = [
-        each
-        for each in all_machines.named("Subnetwork").values()
-        if each["network"] == "Network/training-rdma"
-    ]
-    assert len({each["ipCidrRange"] for each in on_rdma}) == 8
-    with_rules = {each["network"] for each in all_machines.named("Firewall").values()}
-    assert "Network/training-rdma" not in with_rules
-
-
-def test_tcpxo_has_a_network_per_nic_and_all_networks_its_mtu(all_machines: Plan) -> None:
-    mtus = {
-        name: each["mtu"]
-        for name, each in all_machines.named("Network").items()
-        if name.startswith("training")
-    }
-    assert {mtus[f"training-fabric-{index}"] for index in range(8)} == {8244}
-    assert mtus["training-vpc"] == mtus["training-gvnic-1"] == 8244
+def test_the_networks_of_all_fabrics_are_the_golden_ones(all_machines: Plan) -> None:
+    assert_golden(blocks_of(all_machines, "Network", "Subnetwork", "Firewall"), "networks-gcp")
 
 
 def test_pods_can_request_each_nic_by_name(all_machines: Plan) -> None:
@@ -146,61 +129,9 @@ def test_with_dranet_gke_creates_the_networks(gcp: Stack, rendered: Path) -> Non
     assert found.named("Cluster")["training"]["enableMultiNetworking"] is False
 
 
-def test_on_demand_nodes_are_placed_compactly_and_use_no_reservation(bought: Plan) -> None:
-    found = made(bought, "on-demand")
-    assert found["placementPolicy"] == {"type": "COMPACT"}
-    assert found["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
-    assert "autoscaling" not in found
-
-
-def test_node_pools_of_jobs_are_created_empty_and_resized_afterwards(bought: Plan) -> None:
-    """A pool that does not get its nodes at creation fails, which only the system pool may do."""
-    pools, sizes = bought.named("NodePool"), bought.named("NodePoolSize")
-    begun = {name for name, each in pools.items() if each.get("initialNodeCount") == 0}
-    assert begun == pools.keys() - {"training-system"}
-    assert pools["training-system"]["nodeCount"] > 0
-    assert sizes.keys() == {f"training-{name}" for name in ("on-demand", "spot", "reserved", "dranet")}
-    assert {(each["size"], each["zones"]) for each in sizes.values()} == {(2, 1)}
-    assert sizes["training-spot"]["labels"] == {"trainyard.dev/pool": "spot"}
-
-
-def test_spot_pools_have_no_placement_and_no_reservation(bought: Plan) -> None:
-    found = made(bought, "spot")
-    assert found["nodeConfig"]["spot"] is True
-    assert found["nodeConfig"]["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
-    assert "placementPolicy" not in found
-    taints = {each["key"]: each["effect"] for each in found["nodeConfig"]["taints"]}
-    assert taints == {"nvidia.com/gpu": "NO_SCHEDULE", "trainyard.dev/spot": "NO_SCHEDULE"}
-
-
-def test_a_reservation_is_named_and_decides_the_placement(bought: Plan) -> None:
-    found = made(bought, "reserved")
-    assert found["nodeConfig"]["reservationAffinity"] == {
-        "consumeReservationType": "SPECIFIC_RESERVATION",
-        "key": "compute.googleapis.com/reservation-name",
-        "values": ["h200/reservationBlocks/a"],
-    }
-    assert "placementPolicy" not in found
-
-
-@pytest.mark.parametrize(("name", "seconds"), [("flexible", 24 * 3600), ("queued", 7 * 24 * 3600)])
-def test_queued_node_pools_start_empty_and_their_nodes_end(bought: Plan, name: str, seconds: int) -> None:
-    found = made(bought, name)
-    assert found["autoscaling"] == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
-    assert found["initialNodeCount"] == 0
-    assert "nodeCount" not in found
-    assert found["management"] == {"autoRepair": False, "autoUpgrade": False}
-    node = found["nodeConfig"]
-    assert node["flexStart"] is True
-    assert node["maxRunDuration"] == f"{seconds}s"
-    assert node["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
-    assert "placementPolicy" not in found
-    assert "upgradeSettings" not in found
-    assert found.get("queuedProvisioning") == ({"enabled": True} if name == "queued" else None)
-
-
-def test_flex_start_can_be_placed_where_the_machine_allows_it(bought: Plan) -> None:
-    assert made(bought, "placed")["placementPolicy"] == {"type": "COMPACT"}
+def test_pools_of_each_capacity_type_are_the_golden_ones(bought: Plan) -> None:
+    """Pools of jobs are created empty and resized: one that does not get its nodes at creation fails."""
+    assert_golden(blocks_of(bought, "NodePool", "NodePoolSize"), "pools-gcp")
 
 
 def test_a_slice_of_several_hosts_is_a_node_pool(gcp: Stack, rendered: Path) -> None:
@@ -229,25 +160,7 @@ def test_a_slice_that_is_added_renames_no_other() -> None:
     assert before < after
 
 
-@pytest.mark.parametrize(
-    ("fields", "path", "words"),
-    [
-        (
-            {"machine": "g2-standard-8", "alternatives": ("g2-standard-4",)},
-            "pools[1].alternatives",
-            "a pool of each",
-        ),
-        (
-            {
-                "machine": "a3-ultragpu-8g",
-                "capacity": "reserved",
-                "reservation": {"id": "h200", "kind": "block"},
-            },
-            "pools[1].reservation.kind",
-            "kind: targeted",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("fields", "path", "words"), table(__file__, "lacking"))
 def test_combinations_that_gcp_lacks_are_refused_with_the_alternative(
     gcp: Stack, fields: dict[str, Any], path: str, words: str
 ) -> None:
