@@ -59,6 +59,12 @@ class OperatorsSpec(Spec):
         description="time in which a failed pod must be replaced and ready before the job is queued again"
         " (recoveryTimeout); default: 2m",
     )
+    unstartable_seconds: Annotated[int, Quantity("s", 0, 3600)] = Field(
+        default=120,
+        alias="unstartable",
+        description="time after which an admitted job that cannot start (no such image, Secret, claim or"
+        " program) loses its place, until `trainyard resume`; 0s: never",
+    )
     training_operator: TrainingOperatorSpec | None = Field(
         default=None, description="training-operator 1.9 for jobs of kubeflow.org/v1; default: not installed"
     )

@@ -181,6 +181,7 @@ class LocalStack:
         declaration: Declaration = document["config"]["trainyard:stack"]
         declaration["name"] = self.name
         declaration["target"]["network"] = dict(NETWORK)
+        declaration["operators"] = {"unstartable": "20s"}
         job = yaml.safe_load((REPOSITORY / "stacks" / "local.job.yaml").read_text())
         declaration |= {"job": {**job, "interruptions": []}, "settings": dict(JOB)}
         for edit in (*self.standing, *edits):

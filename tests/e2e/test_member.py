@@ -274,6 +274,24 @@ def test_a_secret_is_written_and_seen_by_nobody(stack: LocalStack, member: Comma
     stack.kubectl("delete", "secret", "hf-token-v1", "hf-token-v2", "-n", NAMESPACE)
 
 
+def test_a_job_that_cannot_start_gives_its_place_up_and_starts_once_it_can(
+    stack: LocalStack, member: Command
+) -> None:
+    early = train_job("early", runtime="torch-tcp", nodes=1, command=["true"])
+    late = {"secretKeyRef": {"name": "late", "key": "key"}}
+    early["spec"]["trainer"]["env"] = [{"name": "KEY", "valueFrom": late}]
+    stack.apply(early)
+    stack.wait_until(lambda: "there is no Secret late" in member("jobs"), "its reason")
+    stack.wait_until(lambda: state(member, "early") == "stopped", "its end")
+    assert "there is no Secret late" in member("jobs")
+    assert "CannotStart" in stack.kubectl("events", "-n", NAMESPACE, "--for", "trainjob/early")
+    stack.wait_until(lambda: "early" not in " ".join(stack.names("pods", "-n", NAMESPACE)), "no pods of it")
+    stack.kubectl("create", "secret", "generic", "late", "-n", NAMESPACE, "--from-literal=key=value")
+    member("resume", "early")
+    stack.wait_until(lambda: state(member, "early") == "complete", "its run")
+    stack.kubectl("delete", "secret/late", "trainjob/early", "-n", NAMESPACE)
+
+
 TRAIN = """
 import json, os, pathlib, sys
 import torch, torch.distributed as dist

@@ -35,9 +35,7 @@ def follow_job(session: Session, job: JobSpec, run: str, started: float) -> None
     history = _follow_on_host(session, job, run)
     run_dir = session.run_root(job.team, job.name) / run
     show(session.console, Summary(session.stack_name, job, run, run_dir, started, history))
-    if history.state.phase == "failed":
-        problem = _failed(job.name, history.state, f"at step {history.step}")
-        raise TrainyardError([problem], ExitCode.JOB_FAILED)
+    _check(job.name, history.state, f"at step {history.step}")
 
 
 def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
@@ -49,8 +47,7 @@ def follow(session: Session, key: JobKey, run: str, num_nodes: int) -> None:
     session.progress.log(f"  Ctrl-C stops watching, not the job; delete it: trainyard cancel {key.name}")
     shown = NodeLogs(Jobs(session.api), key, num_nodes)
     state = follow_logs(RetryingJobs(session, key), key, shown, session.progress.log)
-    if state.phase == "failed":
-        raise TrainyardError([_failed(key.name, state)], ExitCode.JOB_FAILED)
+    _check(key.name, state)
     run_folder = f", its run's folder {CHECKPOINTS}/{key.name}/{run}" if run else ""
     session.console.print(f"[green]{key.name}: {state.phase}[/]{run_folder}", highlight=False, soft_wrap=True)
 
@@ -96,10 +93,12 @@ class ScheduledPreemptions:
         return self._ordered[self._done - 1]
 
 
-def _failed(name: str, state: JobState, where: str = "") -> Problem:
-    return Problem(
-        path=f"job {name}",
-        got=" ".join(("failed", where)).strip() + f": {state.reason}",
-        allowed="a job with exit code 0",
-        fix=f"read `trainyard logs {name}`; committed checkpoints are retained",
-    )
+def _check(name: str, state: JobState, where: str = "") -> None:
+    """Raise TrainyardError for a job that has failed or cannot start."""
+    failed = f"read `trainyard logs {name}`; committed checkpoints are retained"
+    stopped = f"mend it and go on: trainyard resume {name}; or remove it: trainyard cancel {name}"
+    steps = {"failed": (" ".join(("failed", where)).strip(), failed), "stopped": ("cannot start", stopped)}
+    if state.phase in steps:
+        happened, fix = steps[state.phase]
+        problem = Problem(f"job {name}", f"{happened}: {state.reason}", "a job with exit code 0", fix)
+        raise TrainyardError([problem], ExitCode.JOB_FAILED)

@@ -32,6 +32,7 @@ COLOURS = {
     "running": "green",
     "complete": "green",
     "held": "red",
+    "stopped": "red",
     "failed": "red",
     "paused": "yellow",
     "pausing": "yellow",

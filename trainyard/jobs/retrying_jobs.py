@@ -68,7 +68,9 @@ class RetryingJobs(Jobs):
 
 
 def states(jobs: Jobs, key: JobKey, seconds: float) -> Iterator[tuple[JobState, list[str]]]:
-    """Yield a job's state from poll to poll until it has ended, each with what changed since the one before.
+    """Yield a job's state from poll to poll until it has ended or cannot start.
+
+    Each comes with what changed since the one before.
 
     Raises:
         NoSuchJobError: it was deleted.
@@ -77,7 +79,7 @@ def states(jobs: Jobs, key: JobKey, seconds: float) -> Iterator[tuple[JobState, 
     while True:
         before, now = now, jobs.state(key)
         yield now, list(_changes(before, now))
-        if now.ended:
+        if not now.goes_on:
             return
         time.sleep(seconds)
 

@@ -14,11 +14,12 @@ from typing import Any, Literal
 from infra.clients.kubernetes import ApiError, ApiServer, Object
 from infra.clients.kubernetes.api import path_of
 from infra.common import names
+from infra.controller.reasons import reason_of
+from infra.controller.unstartable import cannot_start
 from infra.errors import ExitCode, Problem, TrainyardError
 from trainyard.jobs.key import JOB_SET_NAME, TRAIN_JOBS, WORKLOADS, JobKey
 from trainyard.jobs.messages import in_our_words
 from trainyard.jobs.node_pods import NodePod, newest_of_each_node
-from trainyard.jobs.reasons import reason_of
 from trainyard.jobs.served import check_served
 from trainyard.jobs.workloads import workload_of
 
@@ -47,7 +48,7 @@ class JobState:
 
     phase: str
     """Phase of the job: `queued`, `admitted`, `running`, `held` (only in `trainyard jobs`), `pausing`,
-    `paused`, `complete` or `failed`."""
+    `paused`, `stopped` (it cannot start, see `infra.controller`), `complete` or `failed`."""
     flavor: str = ""
     """Flavor of the queue that the job was admitted to; empty while it waits."""
     reason: str = ""
@@ -60,6 +61,11 @@ class JobState:
     @property
     def ended(self) -> bool:
         return self.phase in {"complete", "failed"}
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether anything will happen to it unless somebody acts."""
+        return not self.ended and self.phase != "stopped"
 
 
 class NoSuchJobError(TrainyardError):
@@ -267,6 +273,8 @@ def state_of(job: Mapping[str, Any], workload: Mapping[str, Any], pods: Sequence
     nodes = tuple(sorted(running_on))
     if workload.get("spec", {}).get("active") is False:
         message = _true_conditions(workload).get("Evicted", "")
+        if reason := cannot_start(workload):
+            return JobState("stopped", reason=reason, nodes=nodes, message=message)
         phase = "pausing" if nodes else "paused"
         return JobState(phase, reason=in_our_words(message), nodes=nodes, message=message)
     flavor = _flavor(workload)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.controller.reasons import reason_of
 from tests.trainyard.jobs.lists import admitted, pod, research, train_job, workload
 from trainyard.jobs.listing import rows
 from trainyard.jobs.queue import queues
-from trainyard.jobs.reasons import reason_of
 from trainyard.jobs.workloads import moment
 
 Case = dict[str, Any]
