@@ -93,13 +93,17 @@ def program_files() -> Mapping[str, str]:
     }
 
 
+def program_digest() -> str:
+    """Return a short digest of the controller's files."""
+    return hashlib.sha256(json.dumps(program_files(), sort_keys=True).encode()).hexdigest()[:12]
+
+
 def _program() -> Manifest:
     about = metadata(NAME, NAME)
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": dict(program_files())}
 
 
 def _deployment(context: PlatformContext, settings: Mapping[str, Any]) -> Manifest:
-    program = json.dumps(program_files(), sort_keys=True)
     items = [{"key": name, "path": f"infra/controller/{name}"} for name in program_files()]
     pod = {
         "serviceAccountName": NAME,
@@ -111,7 +115,7 @@ def _deployment(context: PlatformContext, settings: Mapping[str, Any]) -> Manife
         "volumes": [{"name": "program", "configMap": {"name": NAME, "items": items}}],
     }
     # A pod with another program, not one whose files change below it.
-    digest = {"trainyard.dev/program": hashlib.sha256(program.encode()).hexdigest()[:12]}
+    digest = {"trainyard.dev/program": program_digest()}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -3,6 +3,7 @@
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,14 @@ import pytest
 
 from infra.controller import unstartable
 from infra.controller.api import Api, RefusedError
-from infra.controller.lease import Lease
+from infra.controller.lease import SECONDS, Lease
 from infra.controller.main import NAME
 from infra.controller.unstartable import Unstartable, cannot_start
 from infra.platform.controller import FILES, RULES, START, UNSTARTABLE, program_files
 from tests.infra.api_server import ADMIN, BareServer, api_server
 from tests.infra.controller.test_reasons import CASES, events_of, pod_of
 from tests.infra.plan import Plan
-from tests.infra.platform.admission.test_admission_served import definitions
+from tests.infra.platform.admission.test_admission_served import MAIN, USER, definitions
 
 TEAM, OTHER = "team-research", "team-platform"
 WORKLOADS = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{TEAM}/workloads"
@@ -81,9 +82,8 @@ def put(admin: Api, name: str, case: Mapping[str, Any], **labels: str) -> None:
     admin.create(WORKLOADS, workload(name, **labels))
     admin.merge(f"{WORKLOADS}/{name}/status", {"status": {"conditions": CONDITIONS}})
     pods, made = f"/api/v1/namespaces/{TEAM}/pods", pod_of(dict(case))
-    container = {"name": "main", "image": "registry.example.com/eval:v2"}
     about = {"name": name, "annotations": {"kueue.x-k8s.io/workload": name}}
-    pod = admin.create(pods, {"metadata": about, "spec": {"containers": [container]}})
+    pod = admin.create(pods, {"metadata": about, "spec": {"securityContext": USER, "containers": [MAIN]}})
     statuses = [
         {
             "name": "main",
@@ -91,7 +91,7 @@ def put(admin: Api, name: str, case: Mapping[str, Any], **labels: str) -> None:
             "ready": False,
             "restartCount": 0,
             **each,
-            "state": known(each["state"]),
+            **known(each),
         }
         for each in made["status"]["containerStatuses"]
     ]
@@ -188,6 +188,6 @@ def test_one_pod_acts_at_a_time_and_the_next_one_at_once_after_its_end(
     assert first.held() and first.held() and not second.held()
     first.release()
     assert second.held() and not first.held()
-    now = iter((0.0, 0.0, 0.0, 31.0, 31.0))
-    monkeypatch.setattr("infra.controller.lease.time.monotonic", lambda: next(now))
-    assert not first.held() and first.held() and not second.held()
+    later = time.monotonic() + SECONDS + 1  # the second does not renew it, as if its node had died
+    monkeypatch.setattr("infra.controller.lease.time.monotonic", lambda: later)
+    assert first.held() and not second.held()
