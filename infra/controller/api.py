@@ -49,17 +49,15 @@ class Api:
 
     def as_account(self, namespace: str, name: str) -> "Api":
         """Return the same server for another account, whose tokens this one may ask for."""
-        path, known = (
-            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
-            {"until": 0.0, "token": ""},
-        )
+        path, known = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", (0.0, "")
 
         def token() -> str:
-            if time.monotonic() >= float(known["until"]):
+            nonlocal known
+            if time.monotonic() >= known[0]:
                 asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
                 answer = self.create(path, {**asked, "spec": {"expirationSeconds": TOKEN_SECONDS}})
-                known.update(until=time.monotonic() + TOKEN_SECONDS / 2, token=answer["status"]["token"])
-            return str(known["token"])
+                known = (time.monotonic() + TOKEN_SECONDS / 2, answer["status"]["token"])
+            return known[1]
 
         return Api(self.address, self.tls, token)
 
@@ -94,12 +92,15 @@ class Api:
             "PATCH", f"{path}?fieldManager={MANAGER}&force=true", body, "application/apply-patch+yaml"
         )
 
-    def _ask(self, verb: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:  # noqa: ANN401 -- JSON
+    def _ask(
+        self, verb: str, path: str, body: Object | None = None, kind: str = "application/json"
+    ) -> Object:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token().strip()}", "Content-Type": kind}
         request = urllib.request.Request(self.address + path, data, headers, method=verb)  # noqa: S310 -- https
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS, context=self.tls) as answer:  # noqa: S310
-                return json.load(answer)
+                found: Object = json.load(answer)
+                return found
         except HTTPError as error:
             raise RefusedError(error.code, error.read(2000).decode(errors="replace")) from None

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from infra.controller import unstartable
 from infra.controller.api import Api, RefusedError
 from infra.controller.lease import SECONDS, Lease
 from infra.controller.main import NAME
@@ -122,7 +121,7 @@ def test_what_waiting_does_not_heal_ends_after_its_time_and_all_else_waits_on(
     admin: Api, controller: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(unstartable.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("infra.controller.unstartable.time.monotonic", lambda: now[0])
     account = controller.as_account(NAME, UNSTARTABLE)
     task = Unstartable(account, (TEAM, OTHER), 120)
     cases = {f"case-{number}": case for number, case in enumerate(CASES)}
