@@ -294,7 +294,8 @@ class Engine:
                 self._paths.repository, {**environment, **variables}, lambda: progress.log(words)
             )
             arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
-            ended = process.run(arguments, report.take)
+            with report.telling_what_lasts():
+                ended = process.run(arguments, report.take)
             if ended.code < 0:
                 recovery.end_run(Path(environment[MARKER]))
             try:

@@ -2,8 +2,10 @@
 
 import json
 import re
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,13 @@ UNREACHABLE = re.compile(
 """Error messages of an unreachable API server: those of pulumi-kubernetes and of Go's network library."""
 CHANGES = frozenset({"create", "update", "delete", "create-replacement", "import"})
 """Operations that count as changes; a replacement counts by the step with both old and new inputs."""
+
+
+SILENCE_SECONDS = 60.0
+"""Seconds without the end of a resource after which the user is told what lasts."""
+COMPONENTS = ("pulumi:pulumi:Stack", "trainyard:infra:", "trainyard:platform:")
+"""Beginnings of the types of what lasts as long as its parts."""
+_NUM_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,7 @@ class EventReporter:
     steps: list[EngineStep] = field(default_factory=list)
     """Changes in the order in which they begin."""
     _started: dict[str, float] = field(default_factory=dict)
+    """URN → when the engine began with it, until it ends."""
     _done: int = 0
 
     def take(self, line: str) -> None:
@@ -135,6 +145,34 @@ class EventReporter:
         for name, handle in self._handlers.items():
             if name in event:
                 handle(self, event[name])
+
+    @contextmanager
+    def telling_what_lasts(self, silence_seconds: float = SILENCE_SECONDS) -> Iterator[None]:
+        """Log what the engine is at, again and again while nothing ends."""
+        over = threading.Event()
+
+        def tell() -> None:
+            done = self._done
+            while not over.wait(silence_seconds):
+                if self._done == done and (lasting := self._lasting()):
+                    self.progress.log(f"still at {lasting}")
+                done = self._done
+
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
+
+    def _lasting(self) -> str:
+        now = time.monotonic()
+        begun = {label(urn): now - since for urn, since in self._started.copy().items()}
+        lasting = {name: seconds for name, seconds in begun.items() if not name.startswith(COMPONENTS)}
+        first = [f"{name} for {seconds:.0f} s" for name, seconds in list(lasting.items())[:_NUM_SHOWN]]
+        more = len(lasting) - len(first)
+        return ", ".join(first) + (f" and {more} more" if more else "")
 
     def specific(self) -> list[Problem]:
         """The errors, without the engine's final "update failed" unless it is the only one.
@@ -158,14 +196,18 @@ class EventReporter:
     def _ends(self, event: Mapping[str, Any]) -> None:
         metadata, planning = event["metadata"], event.get("planning", False)
         self._done += 1
+        began = self._started.pop(metadata["urn"], time.monotonic())
         word = DONE_WORDS.get(metadata["op"])
         if word is None:
             return
         if planning:
             self.progress.log(f"{metadata['op']:8} {label(metadata['urn'])}")
             return
-        seconds = time.monotonic() - self._started.get(metadata["urn"], time.monotonic())
+        seconds = time.monotonic() - began
         self.progress.log(f"{word:8} {label(metadata['urn'])} {seconds:.1f} s")
+
+    def _fails(self, event: Mapping[str, Any]) -> None:
+        self._started.pop(event["metadata"]["urn"], None)
 
     def _diagnoses(self, event: Mapping[str, Any]) -> None:
         message, severity = event["message"].strip(), event["severity"]
@@ -197,6 +239,7 @@ class EventReporter:
     _handlers = {  # noqa: RUF012 -- shared by all instances
         "resourcePreEvent": _begins,
         "resOutputsEvent": _ends,
+        "resOpFailedEvent": _fails,
         "diagnosticEvent": _diagnoses,
         "policyEvent": _policy_event,
         "summaryEvent": _summary,

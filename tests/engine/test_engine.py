@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -371,6 +372,24 @@ def test_changed_resources_are_reported_and_unchanged_ones_are_not() -> None:
     report.take("not an event\n")
     assert lines.lines == ["created  apps/v1:Deployment web 0.0 s"]
     assert lines.status == ["apps/v1:Deployment web"]
+
+
+def test_what_lasts_is_named_while_nothing_ends() -> None:
+    lines = RecordedProgress()
+    report = EventReporter(lines, lines)
+    urns = [
+        f"urn:pulumi:a::b::{kind}::web" for kind in ("trainyard:infra:Platform", "kubernetes:core/v1:Secret")
+    ]
+    for urn in urns:
+        report.take(event(resourcePreEvent={"metadata": {"op": "create", "urn": urn}}))
+    with report.telling_what_lasts(0.01):
+        wait_for(lambda: bool(lines.lines))
+    assert lines.lines[0] == "still at core/v1:Secret web for 0 s"
+    report.take(event(resOpFailedEvent={"metadata": {"op": "create", "urn": urns[1]}}))
+    lines.lines.clear()
+    with report.telling_what_lasts(0.01):
+        time.sleep(0.05)
+    assert not lines.lines
 
 
 def test_a_preview_reports_what_it_would_do() -> None:
