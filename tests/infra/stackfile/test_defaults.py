@@ -9,6 +9,7 @@ from infra.stackfile import parse
 from infra.stackfile.defaults import completed
 from tests.infra.stackfile.wrong import good
 from tests.patches import changed
+from tests.tables import table
 
 GPU = {"accelerator": {"model": "simulated", "count": 2}}
 SMALL: dict[str, Any] = {
@@ -56,15 +57,7 @@ def test_there_is_a_queue_per_fabric_class_and_none_for_pools_without_accelerato
     assert named == {"gpu-tcp": ["slow"], "gpu-efav3": ["block", "spot"]}
 
 
-@pytest.mark.parametrize(
-    ("flavors", "expected"),
-    [
-        ([[{"pool": "lasting"}]], [4]),
-        ([[{"pool": "lasting", "quota": 3}]], [3]),
-        ([[{"pool": "lasting"}], [{"pool": "lasting", "quota": 1}]], [3, 1]),
-        ([[{"pool": "lasting"}], [{"pool": "lasting", "quota": 0}]], [4, 0]),
-    ],
-)
+@pytest.mark.parametrize(("flavors", "expected"), table(__file__)["quotas"])
 def test_a_quota_is_what_no_other_queue_has_of_the_pool(
     flavors: list[list[dict[str, Any]]], expected: list[int]
 ) -> None:
@@ -139,17 +132,7 @@ def test_seven_keys_are_a_stack_on_aws() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("target", "system"),
-    [
-        ("aws", {"machine": "m7i.2xlarge", "nodes": 3}),
-        ("azure", {"machine": "Standard_D8s_v5", "nodes": 3}),
-        ("coreweave", {"machine": "turin-gp", "nodes": 2}),
-        ("gcp", {"machine": "e2-standard-8", "nodes": 4}),  # as many in each of two zones
-        ("local", {"nodes": 1}),
-        ("onprem", {"nodes": 3}),
-    ],
-)
+@pytest.mark.parametrize(("target", "system"), table(__file__)["system_pools"])
 def test_a_system_pool_as_is_usual_for_the_target_follows_the_others(
     target: str, system: dict[str, Any]
 ) -> None:
@@ -162,15 +145,7 @@ def test_a_system_pool_as_is_usual_for_the_target_follows_the_others(
         assert parse(data).pools[-1].is_system
 
 
-@pytest.mark.parametrize(
-    ("kind", "region", "zones"),
-    [
-        ("aws", "us-east-1", ["us-east-1a", "us-east-1b", "us-east-1c"]),
-        ("aws", "ap-northeast-1", ["ap-northeast-1a", "ap-northeast-1c", "ap-northeast-1d"]),
-        ("aws", "us-west-1", ["us-west-1a", "us-west-1b"]),
-        ("gcp", "europe-west1", ["europe-west1-b", "europe-west1-c", "europe-west1-d"]),
-    ],
-)
+@pytest.mark.parametrize(("kind", "region", "zones"), table(__file__)["zones"])
 def test_zones_are_the_first_three_of_the_region(kind: str, region: str, zones: list[str]) -> None:
     found = completed({"target": {"kind": kind, "region": region}})
     assert found.data["target"]["zones"] == zones
