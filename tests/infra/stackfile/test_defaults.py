@@ -11,16 +11,7 @@ from tests.infra.stackfile.wrong import good
 from tests.patches import changed
 from tests.tables import table
 
-GPU = {"accelerator": {"model": "simulated", "count": 2}}
-SMALL: dict[str, Any] = {
-    "target": {"kind": "local"},
-    "pools": [
-        {"name": "system", "role": "system", "nodes": 1},
-        {"name": "lasting", "nodes": 2, **GPU},
-        {"name": "cheap", "capacity": "spot", "nodes": "0..3", **GPU},
-    ],
-    "teams": [{"name": "research"}, {"name": "vision"}],
-}
+SMALL: dict[str, Any] = table(__file__)["small"]
 
 
 def quotas(data: dict[str, Any]) -> dict[str, list[tuple[str, int]]]:
@@ -105,17 +96,7 @@ def test_each_default_has_its_origin_and_the_file_is_not_changed() -> None:
     assert "pools" not in {path[0] for path in found.origins}
 
 
-AWS: dict[str, Any] = {
-    "target": {
-        "kind": "aws",
-        "account": "123456789012",
-        "region": "us-east-2",
-        "access": {"admins": ["arn:aws:iam::123456789012:role/platform"]},
-        "training_image": f"registry.example/training@sha256:{'0' * 64}",
-    },
-    "pools": [{"machine": "g6.xlarge"}],
-    "teams": [{"name": "research"}],
-}
+AWS: dict[str, Any] = table(__file__)["aws"]
 """The seven keys that a stack on AWS must have."""
 
 
