@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -57,17 +57,14 @@ _CONSTANTS: Mapping[str, str | Sequence[str]] = {
 @cache
 def rules_of(table: str) -> tuple[AdmissionRule, ...]:
     """Return the rules of a table with their terms: a list is CEL in a condition, words in a message."""
-    tables = _tables()
-    terms = {**_CONSTANTS, **tables["terms"]}
+    terms = {**_CONSTANTS, **_tables()["terms"]}
     return tuple(
-        AdmissionRule(
-            **{
-                **row,
-                "holds": _filled(row["holds"], terms, lambda entries: repr([*entries])),
-                "message": _filled(row["message"], terms, ", ".join),
-            }
+        replace(
+            rule,
+            holds=_filled(rule.holds, terms, lambda entries: repr([*entries])),
+            message=_filled(rule.message, terms, ", ".join),
         )
-        for row in tables[table].values()
+        for rule in (AdmissionRule(**row) for row in _tables()[table].values())
     )
 
 
