@@ -1,10 +1,13 @@
 """Determines a resource's effective region: its property, else its provider's, else the environment's."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
+
+import yaml
 
 from policies.policy import Resource
 
@@ -33,56 +36,14 @@ class RegionRules:
     """Whether a resource for which no region is found is a violation."""
 
 
-CLOUDS = (
-    RegionRules(
-        types="aws:*",
-        own=("region",),
-        provider=("region",),
-        environment=("AWS_REGION", "AWS_DEFAULT_REGION"),
-        everywhere=tuple(
-            f"aws:{module}/*"
-            for module in (
-                "account", "budgets", "cloudfront", "costexplorer", "globalaccelerator", "iam",
-                "identitystore", "networkmanager", "organizations", "route53", "shield", "ssoadmin",
-            )
-        ),
-        required=True,
-    ),
-    RegionRules(
-        types="gcp:*",
-        own=("location", "region", "zone"),
-        provider=("region", "zone"),
-        environment=("GOOGLE_REGION", "GCLOUD_REGION", "CLOUDSDK_COMPUTE_REGION", "GOOGLE_ZONE"),
-        everywhere=tuple(
-            f"gcp:{module}"
-            for module in (
-                "compute/backendService:*", "compute/firewall:*", "compute/global*", "compute/healthCheck:*",
-                "compute/network:*", "compute/route:*", "dns/*", "folder/*", "iam/*", "organizations/*",
-                "privilegedaccessmanager/*", "projects/*", "serviceaccount/*", "servicenetworking/*",
-                "storage/bucketIAM*",
-            )
-        ),
-    ),
-    RegionRules(
-        types="azure-native:*",
-        own=("location",),
-        provider=("location",),
-        environment=("ARM_LOCATION",),
-        everywhere=("azure-native:authorization:*", "azure-native:managedidentity:Federated*",
-                    "azure-native:network:*DnsZone*", "azure-native:network:*RecordSet*",
-                    "azure-native:privatedns:*"),
-    ),
-    RegionRules(
-        types="aws-native:*",
-        own=(),
-        provider=("region",),
-        environment=("AWS_REGION", "AWS_DEFAULT_REGION"),
-        everywhere=("aws-native:iam:*", "aws-native:cloudfront:*", "aws-native:route53:*"),
-        required=True,
-    ),
-    RegionRules(types="azure:*", own=("location",), provider=(), environment=()),
-    RegionRules(types="coreweave:*", own=("zone",), provider=(), environment=()),
-)  # fmt: skip
+def _rules() -> Iterator[RegionRules]:
+    rows = yaml.load((Path(__file__).parent / "regions.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader)
+    for row in rows:
+        lists = {key: tuple(value) for key, value in row.items() if isinstance(value, list)}
+        yield RegionRules(**{**row, **lists})
+
+
+CLOUDS = tuple(_rules())
 
 
 def cloud_of(resource: Resource) -> RegionRules | None:

@@ -29,13 +29,12 @@ from engine.provider.resource import (
 )
 from infra.clients.kubernetes import ApiError, ApiServer
 from infra.clients.kubernetes.api import path_of
+from infra.common.names import OWNER_ANNOTATION
 from infra.errors import InputError, Problem, TrainyardError
 
 _COLLECTION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DIGEST = "trainyard.dev/digest"
 """Annotation with the digest of the applied manifest; the server's defaults prevent a direct comparison."""
-OWNER = "trainyard.dev/owner"
-"""Annotation with the stack that an object belongs to, PROJECT/STACK: `infra.common.names` has it too."""
 WORKERS = 8
 ESTABLISHED_SECONDS = 300.0
 REMOVED_SECONDS = 120.0
@@ -104,7 +103,7 @@ def _apply(inputs: Inputs, progress: HandlerProgress, known: Collection[str] = (
     if foreign := [
         name
         for name in sorted(manifests.keys() & found.keys() - set(known))
-        if found[name].get(OWNER) != owner
+        if found[name].get(OWNER_ANNOTATION) != owner
     ]:
         raise TrainyardError([_foreign(name, found[name], owner) for name in foreign])
     changed = [
@@ -138,7 +137,7 @@ def _foreign(name: str, annotations: Mapping[str, str], owner: str) -> Problem:
     """Report a definition that somebody else has made."""
     release = annotations.get("meta.helm.sh/release-name", "")
     helm = f"Helm release {release} in {annotations.get('meta.helm.sh/release-namespace', '')}"
-    whose = annotations.get(OWNER) or (release and helm) or "others"
+    whose = annotations.get(OWNER_ANNOTATION) or (release and helm) or "others"
     return Problem(
         path=f"CustomResourceDefinition {name}",
         got=f"exists, and is of {whose}",
@@ -269,7 +268,7 @@ def _in_parallel(
 
 def _marked(manifest: Manifest, owner: str) -> Manifest:
     metadata = manifest["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), DIGEST: digest(manifest), OWNER: owner}
+    annotations = {**(metadata.get("annotations") or {}), DIGEST: digest(manifest), OWNER_ANNOTATION: owner}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 import catalog
 from catalog import Architecture, EfaLayout, Machine, Nics
@@ -129,11 +129,3 @@ def declared(data: Any) -> dict[str, Machine]:  # noqa: ANN401 -- whatever the u
         except ValidationError:
             continue  # the target's spec reports it
     return found
-
-
-class WithMachines(BaseModel):
-    """The part of a target's spec that declares machine types."""
-
-    machines: dict[Annotated[str, Field(min_length=1)], MachineSpec] = Field(
-        default={}, description="machine types that the catalogue lacks, name to properties"
-    )

@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema
 import catalog
 from infra.common.artifacts import kubernetes_version
 from infra.stackfile.base import Spec, check_one_of, one_of
+from infra.stackfile.machine import MachineSpec
 from infra.stackfile.mirror import MirrorSpec
 from infra.stackfile.storage import FilesystemSpec
 
@@ -138,3 +139,11 @@ class ManagedTargetSpec(TargetSpec):
         properties = handler.resolve_ref_schema(schema)["properties"]
         properties["kubernetes_version"]["enum"] = cls._supported_versions()
         return schema
+
+
+class CloudSpec(ManagedTargetSpec):
+    """Base of clouds, whose machine types the catalogue has, or the stack declares."""
+
+    machines: dict[Annotated[str, Field(min_length=1)], MachineSpec] = Field(
+        default={}, description="machine types that the catalogue lacks, name to properties"
+    )

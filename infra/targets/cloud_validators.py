@@ -3,26 +3,91 @@ existing clusters, tags, team groups.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network
 from itertools import combinations
-from typing import Any
+from typing import Protocol
 
 import catalog
 from catalog import Machine, PurchaseKind
+from infra.stackfile.amd import AmdSpec
 from infra.stackfile.finding import Finding, unknown
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.queue import QueueSpec, TeamSpec
 from infra.stackfile.source import KeyPath
 from infra.stackfile.storage import StorageSpec
-from infra.stackfile.target import TargetSpec, supported_minors
+from infra.stackfile.target import CloudSpec, TargetSpec, supported_minors
 
 Pools = tuple[NodePoolSpec, ...]
 Queues = tuple[QueueSpec, ...]
-CloudSpec = Any
-"""The section `target` of a cloud; each check reads keys that the clouds which share it have."""
 OWN_TAGS = 10
 """Maximum number of tags that Trainyard itself puts on a resource, with a reserve."""
+
+
+class InZones(Protocol):
+    """A target with nodes in zones."""
+
+    @property
+    def zones(self) -> tuple[str, ...]: ...
+
+
+class Access(Protocol):
+    """Networks with access to the API server."""
+
+    @property
+    def public_cidrs(self) -> tuple[IPv4Network, ...]: ...
+
+
+class WithAccess(Protocol):
+    """A target whose API server may be public."""
+
+    @property
+    def access(self) -> Access: ...
+
+
+class MayExist(Protocol):
+    """A network or filesystem: the stack's own, or one that exists."""
+
+    @property
+    def existing(self) -> object | None: ...
+
+
+class ExistingCluster(Protocol):
+    """A cluster of others."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+
+
+class OnExisting(Protocol):
+    """A target whose network, filesystem and cluster may exist."""
+
+    @property
+    def network(self) -> MayExist: ...
+    @property
+    def filesystem(self) -> MayExist: ...
+    @property
+    def existing_cluster(self) -> ExistingCluster | None: ...
+    @property
+    def kubernetes_version(self) -> str: ...
+    @property
+    def kubernetes_minor(self) -> str: ...
+
+
+class WithAmd(Protocol):
+    """A target whose pools may have AMD GPUs."""
+
+    @property
+    def amd(self) -> AmdSpec | None: ...
+
+
+class WithNetwork(Protocol):
+    """A target that takes ranges of addresses."""
+
+    @property
+    def network(self) -> Iterable[tuple[str, object]]: ...
 
 
 def with_machines(cloud: str, pools: tuple[NodePoolSpec, ...]) -> Iterator[tuple[int, NodePoolSpec, Machine]]:
@@ -109,7 +174,7 @@ def _another_machine(machine: Machine, region: str) -> str:
     return f"{choose}; if {region} has it by now, declare it: `target.machines` (docs/catalog.md)"
 
 
-def the_api_server_is_not_public(target: CloudSpec) -> Iterator[Finding]:
+def the_api_server_is_not_public(target: WithAccess) -> Iterator[Finding]:
     """0.0.0.0/0 is no restriction."""
     for index, network in enumerate(target.access.public_cidrs):
         if network.prefixlen < 8:
@@ -119,7 +184,7 @@ def the_api_server_is_not_public(target: CloudSpec) -> Iterator[Finding]:
 
 
 def fabrics_over_zones(
-    target: CloudSpec, pools: tuple[NodePoolSpec, ...]
+    target: InZones, pools: tuple[NodePoolSpec, ...]
 ) -> Iterator[tuple[int, NodePoolSpec, str]]:
     """Yield each pool with a fabric in several zones: its ranks would use TCP, or not connect at all."""
     for index, pool in enumerate(pools):
@@ -141,7 +206,7 @@ def reservation_fits_the_capacity(
         yield path, got, "reservations on reserved pools only", fix
 
 
-def filesystem_zone_is_the_stacks(target: CloudSpec, zone: str | None) -> Iterator[Finding]:
+def filesystem_zone_is_the_stacks(target: InZones, zone: str | None) -> Iterator[Finding]:
     """Reads from another zone cost money and time."""
     if zone is not None and zone not in target.zones:
         yield unknown(("target", "filesystem", "zone"), zone, target.zones, "a zone of the stack")
@@ -155,7 +220,7 @@ def tags_are_within_limit(key: str, tags: Mapping[str, str], *, most: int, of: s
         yield ("target", key), f"{len(tags)} {key}", allowed, f"remove {len(tags) - room}"
 
 
-def an_existing_filesystem_is_in_an_existing_network(target: CloudSpec) -> Iterator[Finding]:
+def an_existing_filesystem_is_in_an_existing_network(target: OnExisting) -> Iterator[Finding]:
     """A filesystem has its addresses in one VPC, and a VPC that the stack makes is empty."""
     if target.filesystem.existing is not None and target.network.existing is None:
         path: KeyPath = ("target", "filesystem", "existing")
@@ -166,14 +231,14 @@ def an_existing_filesystem_is_in_an_existing_network(target: CloudSpec) -> Itera
 EXISTING_CLUSTER: KeyPath = ("target", "existing_cluster")
 
 
-def cluster_is_in_an_existing_network(target: CloudSpec, fix: str) -> Iterator[Finding]:
+def cluster_is_in_an_existing_network(target: OnExisting, fix: str) -> Iterator[Finding]:
     """The cluster's nodes are in its VPC, and a VPC that the stack makes is empty."""
     if target.existing_cluster and target.network.existing is None:
         allowed = "with `network.existing`: the VPC that it is in"
         yield EXISTING_CLUSTER, "a cluster of another VPC", allowed, fix
 
 
-def cluster_has_a_supported_version(target: CloudSpec, command: str) -> Iterator[Finding]:
+def cluster_has_a_supported_version(target: OnExisting, command: str) -> Iterator[Finding]:
     """Charts and node images depend on the version; `command` upgrades `{name}` to `{minor}`."""
     cluster, minors = target.existing_cluster, supported_minors()
     if cluster is None:
@@ -197,7 +262,7 @@ def access_is_the_clusters_owners(access: Mapping[str, object]) -> Iterator[Find
             yield path, f"{key} with `existing_cluster`", "nothing: the cluster's owner sets it", fix
 
 
-def zones_of_pools_are_the_stacks(target: CloudSpec, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
+def zones_of_pools_are_the_stacks(target: InZones, pools: tuple[NodePoolSpec, ...]) -> Iterator[Finding]:
     """The cluster's nodes are in the stack's zones: only these have subnets."""
     for index, pool in enumerate(pools):
         for position, zone in enumerate(pool.zones or ()):
@@ -237,7 +302,7 @@ def groups_are_spelled(
                     yield ("teams", index, role, position), repr(group), allowed, fix
 
 
-def amd_has_its_images(target: CloudSpec, pools: Pools) -> Iterator[Finding]:
+def amd_has_its_images(target: WithAmd, pools: Pools) -> Iterator[Finding]:
     """ROCm jobs need a ROCm image, and AMD's operator pinned images."""
     path: KeyPath = ("target", "amd")
     on_amd = [pool.name for pool in pools if vendor(pool) == "amd"]
@@ -307,7 +372,7 @@ def the_object_store_has_no_size(target: TargetSpec, storage: StorageSpec) -> It
         yield path, str(storage.object_store.size_gib), f"nothing (kind: {target.kind})", "remove the key"
 
 
-def networks_are_apart(target: CloudSpec) -> Iterator[Finding]:
+def networks_are_apart(target: WithNetwork) -> Iterator[Finding]:
     """Overlapping ranges would send packets to the wrong side."""
     ranges = {name: each for name, each in target.network if isinstance(each, IPv4Network)}
     for (first, one), (second, other) in combinations(ranges.items(), 2):

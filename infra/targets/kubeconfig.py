@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from infra.clients.kubernetes.access import PluginError, ask_plugin, authority, content_of, reached
+from infra.common.kubeconfig import kubeconfig_of
 from infra.errors import InputError, Problem
 
 EXEC_API = "client.authentication.k8s.io/v1"
@@ -80,14 +81,7 @@ def kubeconfig_without_credentials(name: str, environ: Mapping[str, str] = os.en
     acts_as = {key: user[key] for key in _IMPERSONATED if key in user}
     by = {"exec": _plugin(name)} if _signs_in(name, user) else {}
     namespace = {key: context[key] for key in ("namespace",) if key in context}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **namespace}}],
-        "clusters": [{"name": name, "cluster": _read(reached, cluster)}],
-        "users": [{"name": name, "user": {**by, **acts_as}}],
-    }
+    config = kubeconfig_of(name, _read(reached, cluster), {**by, **acts_as}, namespace)
     return yaml.safe_dump(config, sort_keys=True)
 
 
@@ -119,14 +113,7 @@ def kubeconfig_with_credentials(
     `path` is where the user wrote the name. Raises InputError where no file has the context.
     """
     context, cluster, user = _entries(name, environ, fix, path)
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "contexts": [{"name": name, "context": {**context, "cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": {**cluster, **_read(authority, cluster)}}],
-        "users": [{"name": name, "user": user}],
-    }
+    config = kubeconfig_of(name, {**cluster, **_read(authority, cluster)}, user, context)
     return yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=True)
 
 

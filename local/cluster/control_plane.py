@@ -5,8 +5,6 @@ The control plane runs kube-proxy because the API server calls webhooks through 
 
 from pathlib import Path
 
-import yaml
-
 from local.cluster import audit
 from local.cluster.addresses import API_PORT
 from local.cluster.commands import program
@@ -63,7 +61,7 @@ class EmbeddedControlPlane:
     def spec(self, any_node: str) -> InitSpec:
         """Write the config files and return the machine's daemons; `any_node` is the name of a node."""
         self.context.layout.audit.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write(self._audit_policy, yaml.safe_dump(audit.POLICY))
+        write(self._audit_policy, audit.POLICY.read_text(encoding="utf-8"))
         daemons = (
             self.etcd(),
             self.api_server(),

@@ -5,35 +5,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from html import escape
 from itertools import groupby
+from pathlib import Path
 
 from policies.evaluation import Finding
 from policies.policy import Severity
 from policies.reports.report import PolicyReport
 
-STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --quiet: #888;
---bad: light-dark(#c62828, #ff8a80); --warn: light-dark(#b25d00, #ffb74d);
---good: light-dark(#2e7d32, #81c784); }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
-.verdict { font-weight: 600; } .bad { color: var(--bad); } .good { color: var(--good); }
-article { border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1rem; margin: .8rem 0; }
-article h3 { margin: 0; font-size: 1rem; } article p { margin: .3rem 0; }
-table { border-collapse: collapse; width: 100%; table-layout: fixed; }
-td, th { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
-vertical-align: top; overflow-wrap: anywhere; }
-code { background: var(--soft); padding: 0 .2rem; font-size: .92em; } ul.count { display: flex; gap: 1rem;
-list-style: none; padding: 0; } ul.count b { font-size: 1.4rem; display: block; }
-th:nth-child(-n + 2) { width: 26%; } th:nth-child(3) { width: 17%; } small { color: var(--quiet); }
-.critical { border-left: .3rem solid var(--bad); } .high { border-left: .3rem solid var(--warn); }
-ul.contents { columns: 24rem; column-gap: 2rem; padding-left: 1.2rem; } a { color: inherit; }
-@media (max-width: 45rem) { tr:has(th) { display: none; } tr { border-bottom: 1px solid var(--line); }
-tr, td { display: block; } td { border: 0; padding: .1rem 0; }
-td[title]::before { content: attr(title) ": "; color: var(--quiet); } }
-.tag { font-size: .8rem; border: 1px solid var(--line); border-radius: 1rem; font-weight: 400;
-padding: 0 .6rem; margin-left: .5rem; }
-"""
-
+STYLE = Path(__file__).with_suffix(".css")
 FEW = 4
 """Maximum number of violated policies without a table of contents."""
 ORDER = list(reversed(Severity))
@@ -70,7 +48,7 @@ def page(report: PolicyReport) -> str:
     ]
     title = f"Policies: {escape(report.project)}/{escape(report.stack)}"
     phone = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    head = f'<meta charset="utf-8">{phone}<title>{title}</title><style>{STYLE}</style>'
+    head = f'<meta charset="utf-8">{phone}<title>{title}</title><style>\n{STYLE.read_text()}</style>'
     body = "\n".join(section for section in sections if section)
     body = f"<body>\n<h1>{title}</h1>\n{body}\n</body>"
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>{body}</html>\n'

@@ -9,20 +9,10 @@ from catalog import fabric_lint
 from catalog.fabric_lint import FABRIC_LABEL, SIMULATED_LABEL, Fault
 from infra.stackfile.job import JobSpec
 from tests.infra.plan import Plan
+from tests.tables import table
 from trainyard.jobs.manifest import manifest
 
-POD: dict[str, Any] = {
-    "nodeSelector": {FABRIC_LABEL: "ib-ndr"},
-    "containers": [
-        {
-            "name": "node",
-            "env": [{"name": "NCCL_IB_DISABLE", "value": "0"}],
-            "resources": {"limits": {"nvidia.com/gpu": 8, "rdma/ib": 8}},
-            "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-        }
-    ],
-    "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-}
+POD: dict[str, Any] = table(__file__)["pod"]
 
 
 def broken(**change: Any) -> dict[str, Any]:
@@ -40,23 +30,9 @@ def test_a_pod_with_all_that_its_fabric_needs_passes() -> None:
     assert reported(fabric_lint.pod(POD, 4)) == []
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        (
-            {"resources": {"limits": {"nvidia.com/gpu": 8}}, "env": []},
-            ("containers[0].resources.limits", "4 nodes without rdma/ib"),
-        ),
-        ({"resources": {"limits": {}}}, ("containers[0].env[0].name", "NCCL_IB_DISABLE=0 without rdma/*")),
-        ({"volumes": [{"name": "shm", "emptyDir": {}}]}, ("containers[0].volumeMounts", "no shared memory")),
-        (
-            {"volumes": [*POD["volumes"], {"name": "ib", "hostPath": {"path": "/dev/infiniband"}}]},
-            ("volumes[1].hostPath.path", "/dev/infiniband"),
-        ),
-    ],
-)
-def test_each_missing_part_is_one_fault(change: dict[str, Any], fault: tuple[str, str]) -> None:
-    assert reported(fabric_lint.pod(broken(**change), 4)) == [fault]
+@pytest.mark.parametrize(("change", "fault"), table(__file__)["faults"])
+def test_each_missing_part_is_one_fault(change: dict[str, Any], fault: list[str]) -> None:
+    assert reported(fabric_lint.pod(broken(**change), 4)) == [tuple(fault)]
 
 
 def test_one_node_needs_no_fabric_and_simulated_accelerators_have_none() -> None:

@@ -24,26 +24,13 @@ from policies.policy import Policy, Resource
 from policies.related_resources import RelatedResource, RelatedResources
 from policies.unknowns import UNKNOWN, PropertyBlock
 from tests import patches
+from tests.tables import table
 
 FOLDER = Path(__file__).parent / "cases"
 TODAY = datetime.now(UTC).date()
 
-CONFIG: Mapping[str, Any] = {
-    "trainyard:residency": {"allowed": ["eu", "eu-*", "europe-*", "westeurope", "swedencentral"]},
-    "trainyard:unknown": "refuse",
-}
-PARAMETERS: Mapping[str, Mapping[str, Any]] = {
-    "residency-destinations": {
-        "inside": [
-            "arn:aws:s3:::known-copy",
-            "arn:aws:s3:::known-logs",
-            "/subscriptions/s/known",
-            "s3://known-data",
-        ]
-    },
-    "cost-tags": {"required": ["owner", "cost-center"]},
-    "kubernetes-hidden-objects": {"allowed": ["reviewed-*"]},
-}
+CONFIG: Mapping[str, Any] = table(__file__)["config"]
+PARAMETERS: Mapping[str, Mapping[str, Any]] = table(__file__)["parameters"]
 UNKNOWN_VALUE, THIS, THIS_AND_ANOTHER = "$unknown", "$this", "$this-and-another"
 """Placeholders for an output of another resource, of the resource beside a companion, and of both."""
 

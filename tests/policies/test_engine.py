@@ -10,6 +10,7 @@ import pytest
 
 from tests.policies.engine import PolicyEngine, declare
 from tests.policies.test_standing import TLS
+from tests.tables import table
 
 pytestmark = pytest.mark.engine
 
@@ -190,30 +191,12 @@ def test_remediation_precedes_the_resource_and_changes_nothing_else(engine: Poli
 
 
 def test_tags_and_tls_are_remediated_if_the_level_is_remediate(engine: PolicyEngine) -> None:
-    account = {
-        "location": "westeurope",
-        "sku": {"name": "Standard_ZRS"},
-        "allowBlobPublicAccess": False,
-        "allowSharedKeyAccess": False,
-        "publicNetworkAccess": "Disabled",
-        "encryption": {"keySource": "Microsoft.Keyvault"},
-        "enableHttpsTrafficOnly": False,
-        "minimumTlsVersion": "TLS1_0",
-        "tags": {"owner": "data"},
-    }
+    levels, account = table(__file__)["levels"], table(__file__)["account"]
 
     def program() -> None:
         protected = pulumi.ResourceOptions(protect=True)
         pulumi.CustomResource("azure-native:storage:StorageAccount", "account", account, protected)
 
-    levels = {
-        "cost-tags": {
-            "enforcementLevel": "remediate",
-            "required": ["owner", "cost-center"],
-            "values": {"owner": "nobody", "cost-center": "4711"},
-        },
-        "security-tls": "remediate",
-    }
     run = engine.run(program, pack_config=levels, operation="up")
     assert run.succeeded, run.output
     made = run.state["account"]

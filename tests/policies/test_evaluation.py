@@ -14,6 +14,7 @@ from policies.policy import EnforcementLevel, Policy, Resource, Violation
 from policies.rules import must_equal
 from policies.security.kubernetes_hidden import REVIEWED
 from policies.unknowns import UNKNOWN, PropertyBlock
+from tests.tables import table
 
 
 def evaluate(resource: Resource) -> Iterator[Violation]:
@@ -146,16 +147,7 @@ def of_pack(kind: str, name: str, **props: object) -> list[str]:
     return [finding.level.value for finding in PolicyEvaluator(concerned).evaluate(resource)]
 
 
-@pytest.mark.parametrize(
-    ("image", "kind", "levels"),
-    [
-        ("registry.k8s.io/kueue/kueue:v0.18.4", "apps/v1:Deployment", ["advisory"]),
-        ("mirror.example.com/all/registry.k8s.io/kueue/kueue:v0.18.4", "apps/v1:Deployment", ["advisory"]),
-        ("registry.k8s.io/kueue/kueue:latest", "apps/v1:Deployment", ["mandatory"]),
-        ("registry.k8s.io/other/kueue:v0.18.4", "apps/v1:Deployment", ["mandatory"]),
-        ("registry.k8s.io/kueue/kueue:v0.18.4", "batch/v1:Job", ["mandatory"]),
-    ],
-)
+@pytest.mark.parametrize(("image", "kind", "levels"), table(__file__)["images"])
 def test_operators_of_a_release_are_advised_to_have_a_digest(
     image: str, kind: str, levels: list[str]
 ) -> None:
@@ -163,15 +155,7 @@ def test_operators_of_a_release_are_advised_to_have_a_digest(
     assert of_pack(f"kubernetes:{kind}", "controller", spec=spec) == levels
 
 
-@pytest.mark.parametrize(
-    ("chart", "version", "levels"),
-    [
-        ("gpu-operator", None, ["advisory"]),
-        ("oci://registry.example.com/charts/gpu-operator", None, ["advisory"]),
-        ("gpu-operator", "v1.0.0", ["mandatory"]),
-        ("agent", "1.0.0", ["mandatory"]),
-    ],
-)
+@pytest.mark.parametrize(("chart", "version", "levels"), table(__file__)["charts"])
 def test_charts_of_a_release_are_reported_and_others_refused(
     chart: str, version: str | None, levels: list[str]
 ) -> None:

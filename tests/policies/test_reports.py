@@ -16,20 +16,7 @@ from policies.reports import FORMATS, PolicyReport, write
 from policies.unknowns import PropertyBlock
 from tests.tables import table
 
-CONFIG = {
-    "trainyard:residency": '{"allowed": ["eu-*"]}',
-    "trainyard:exemptions": json.dumps(
-        [
-            {
-                "policy": "residency-region",
-                "resource": "*::agreed",
-                "owner": "security@example.org",
-                "reason": "public data <set>",
-                "expires": "2199-01-01",
-            }
-        ]
-    ),
-}
+CONFIG = {key: json.dumps(value) for key, value in table(__file__).items()}
 
 
 @pytest.fixture

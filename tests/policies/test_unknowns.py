@@ -3,6 +3,7 @@
 import pytest
 
 from policies.unknowns import UNKNOWN, PropertyBlock, UnknownProperty
+from tests.tables import table
 
 PROPS = PropertyBlock(
     {
@@ -25,16 +26,7 @@ def test_known_values_are_read_by_path() -> None:
     assert PROPS.get("list[7].value") is None
 
 
-@pytest.mark.parametrize(
-    ("path", "named"),
-    [
-        ("later", "later"),
-        ("later.deeper", "later"),
-        ("block.later", "block.later"),
-        ("list[1].value", "list[1].value"),
-        ("ids", "ids[1]"),
-    ],
-)
+@pytest.mark.parametrize(("path", "named"), table(__file__)["values"])
 def test_reading_an_unknown_value_raises_with_its_path(path: str, named: str) -> None:
     with pytest.raises(UnknownProperty) as raised:
         PROPS.get(path)
@@ -47,10 +39,7 @@ def test_an_unknown_value_counts_as_set() -> None:
     assert not PROPS.has("nothing")
 
 
-@pytest.mark.parametrize(
-    ("path", "named"),
-    [("later.deeper", "later"), ("block.later.deeper", "block.later"), ("items.x", "items[0]")],
-)
+@pytest.mark.parametrize(("path", "named"), table(__file__)["blocks"])
 def test_whether_an_unknown_block_has_a_value_is_unknown(path: str, named: str) -> None:
     with pytest.raises(UnknownProperty) as raised:
         PROPS.has(path)

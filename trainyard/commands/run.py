@@ -1,10 +1,13 @@
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainyard.commands.options import Context, Detach, DryRun, StackName, Team
 from trainyard.stack.session import Session
+
+if TYPE_CHECKING:
+    from trainyard.source.options import RunRequest
 
 _UNNAMED = "unnamed"
 """Placeholder for the team, until the cluster's teams are known."""
@@ -67,7 +70,7 @@ def run(
     trainyard run job.yaml
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
-    from trainyard.source.options import RunRequest, job_of, named_team, written
+    from trainyard.source.options import RunRequest
 
     given = {
         "name": name,
@@ -90,8 +93,15 @@ def run(
         takes_folder=folder,
         run=run,
     )
-    session, found = Session(stack, context=context), written(asked)
-    team = named_team(asked, found, context)
+    _submit(Session(stack, context=context), asked, dry_run=dry_run, detach=detach)
+
+
+def _submit(session: Session, asked: "RunRequest", *, dry_run: bool, detach: bool) -> None:
+    """Submit the job that is asked for: a TrainJob as it is, any other with this folder's code."""
+    from trainyard.source.options import job_of, named_team, written
+
+    found = written(asked)
+    team = named_team(asked, found, session.context)
     if found.is_train_job:
         from trainyard.jobs.submit import submit_as_it_is
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.provider import service
 from infra.stackfile.source import FLEET_KEY, STACK_KEY
-from trainyard.component.outputs import MODULE, NOT_ALWAYS, OUTPUTS, output_types
+from trainyard.component.outputs import MODULE, OUTPUTS, output_types
 from trainyard.stack.schema import REFERENCES, file_schema
 
 MOST_CHOICES = 12
@@ -61,7 +61,7 @@ def package_schema() -> dict[str, Any]:
             "inputProperties": {key: {**value, "description": description}, **OTHER_INPUTS.get(name, {})},
             "requiredInputs": [key],
             "properties": {each: dict(declared) for each, declared in OUTPUTS[name].items()},
-            "required": [each for each in OUTPUTS[name] if each not in NOT_ALWAYS],
+            "required": [*OUTPUTS[name]],
         }
     return {
         **written,

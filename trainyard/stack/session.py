@@ -17,7 +17,7 @@ from engine.paths import Paths
 from engine.progress import Progress, for_stream
 from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
-from infra.stackfile.source import FLEET_KEY, holds
+from infra.stackfile.source import FLEET_KEY, holds, read
 from infra.targets.kubeconfig import namespace_of
 from trainyard.stack.state import backend_variables
 
@@ -76,6 +76,13 @@ class Session:
         if self.is_fleet:
             raise InputError([self._a_fleet()])
         return load(self.stack_file)
+
+    @property
+    def approvals(self) -> list[str]:
+        """What team files ask above the stack's limits, and who must approve it."""
+        from infra.stackfile.self_service import approvals
+
+        return [*approvals(self.stack, read(self.stack_file)[1])]
 
     @property
     def target(self) -> Target:

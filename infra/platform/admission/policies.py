@@ -14,24 +14,9 @@ from typing import Any
 
 from infra.common import names
 from infra.common.charts import Manifest
-from infra.platform.admission.jobs import (
-    CONTAINERS_OF_OBJECT,
-    FABRIC_RULES,
-    JOB_RULES,
-    NETWORK_RULE,
-    POSSIBLE,
-    SIZE_RULE,
-    JobKind,
-    for_every_pod,
-)
+from infra.platform.admission.jobs import CONTAINERS_OF_OBJECT, JobKind, for_every_pod
 from infra.platform.admission.parameters import LISTS, PARAMETERS
-from infra.platform.admission.rules import (
-    NO_NEW_FINALIZERS,
-    PLACED_BY_QUEUE,
-    POD_RULES,
-    AdmissionRule,
-    holds_size,
-)
+from infra.platform.admission.rules import AdmissionRule, rules_of
 from infra.platform.base import metadata
 
 _API = "admissionregistration.k8s.io/v1"
@@ -71,31 +56,34 @@ def manifests(kinds: Sequence[JobKind], stack: StackRules) -> Iterator[Manifest]
     for kind in kinds:
         resources = [_resource(kind.group, kind.versions, [kind.resource])]
         yield from _bound(kind.resource, resources, _job_rules(kind), stack, _USERS)
-    for orphans in (False, True):
+    for name, orphans in (("deleted", False), ("deleted-jobs", True)):
         chosen = [kind for kind in kinds if kind.orphans_by_default == orphans]
         resources = [_resource(kind.group, kind.versions, [kind.resource], "DELETE") for kind in chosen]
-        name, rule = ("deleted-jobs", _deletion_rule()) if orphans else ("deleted", _orphaning_rule())
         if resources:
-            yield from _bound(name, resources, {rule.name: (rule.holds, rule)}, stack, _USERS)
-    for name, resource, rules in _OTHERS:
-        yield from _bound(name, [resource], {rule.name: (rule.holds, rule) for rule in rules}, stack, _USERS)
+            yield from _bound(name, resources, _as_they_are(rules_of(name)), stack, _USERS)
+    for name, resource in _OTHERS.items():
+        yield from _bound(name, [resource], _as_they_are(rules_of(name)), stack, _USERS)
 
 
 _PUT_IN = " Not written by you? A webhook put it in: tell the platform."
 """End of a message about a pod: its job was evaluated by the same rule before webhooks changed the pod."""
-Rules = Mapping[str, tuple[str, AdmissionRule]]
-"""Name → condition on the object, and its rule."""
+Rules = list[tuple[str, AdmissionRule]]
+"""Conditions on the object, each with its rule."""
+
+
+def _as_they_are(rules: Sequence[AdmissionRule]) -> Rules:
+    return [(rule.holds, rule) for rule in rules]
 
 
 def _pod_rules(stack: StackRules, *, created: bool) -> Rules:
     """Pods are the authority: they are what runs, whatever template or patch they come from."""
-    rules = (*POD_RULES, PLACED_BY_QUEUE) if stack.queued else POD_RULES
+    rules = (*rules_of("pods"), *(rules_of("queued-pods") if stack.queued else ()))
     chosen = [rule for rule in rules if created or rule.of != "created-pod"]
     explained = [
         replace(each, message=each.message + _PUT_IN) if each.of in ("any", "whole") else each
         for each in chosen
     ]
-    return {rule.name: (_of_the_object(rule.holds), rule) for rule in explained}
+    return [(_of_the_object(rule.holds), rule) for rule in explained]
 
 
 def _of_the_object(expression: str) -> str:
@@ -107,33 +95,14 @@ def _of_the_object(expression: str) -> str:
 
 def _job_rules(kind: JobKind) -> Rules:
     """Refuse at submission what pods would be refused for: a refused pod is only an event elsewhere."""
-    early = [*(rule for rule in POD_RULES if rule.of in ("any", "whole")), *POSSIBLE]
-    of_pods = {rule.name: (for_every_pod(kind, rule), rule) for rule in early}
-    fabric = {
-        rule.name: (f"int({kind.num_nodes}) <= 1 || ({for_every_pod(kind, rule)})", rule)
-        for rule in (*FABRIC_RULES, NETWORK_RULE)
-    }
-    of_jobs = {rule.name: (rule.holds, rule) for rule in (*JOB_RULES, *kind.own_rules)}
-    size = (SIZE_RULE.holds.format(num_nodes=f"int({kind.num_nodes})"), SIZE_RULE)
-    return {**of_jobs, SIZE_RULE.name: size, **of_pods, **fabric}
-
-
-def _deletion_rule() -> AdmissionRule:
-    return AdmissionRule(
-        "no-orphans",
-        "request.?options.?propagationPolicy.orValue('') in ['Background', 'Foreground']"
-        " || request.?options.?orphanDependents.orValue(true) == false",
-        "delete it with propagationPolicy Background, as kubectl does: else its pods run on without quota.",
-    )
-
-
-def _orphaning_rule() -> AdmissionRule:
-    return AdmissionRule(
-        "no-orphans",
-        "request.?options.?propagationPolicy.orValue('') != 'Orphan'"
-        " && request.?options.?orphanDependents.orValue(false) == false",
-        "delete it with --cascade=background: pods that are orphaned run on without quota.",
-    )
+    early = [*(rule for rule in rules_of("pods") if rule.of in ("any", "whole")), *rules_of("pods-of-jobs")]
+    num_nodes = f"int({kind.num_nodes})"
+    return [
+        *_as_they_are((*rules_of("jobs"), *kind.own_rules)),
+        *((rule.holds.format(num_nodes=num_nodes), rule) for rule in rules_of("size")),
+        *((for_every_pod(kind, rule), rule) for rule in early),
+        *((f"{num_nodes} <= 1 || ({for_every_pod(kind, rule)})", rule) for rule in rules_of("fabric")),
+    ]
 
 
 def _resource(
@@ -153,94 +122,20 @@ _USERS = "!({controller})"
 """CEL condition that no controller of the cluster makes the request: parts of a job were evaluated with
 the job."""
 
-_ONLY_PAUSED = (
-    "request.operation == 'UPDATE'"
-    " && object.spec.all(each, each == 'active' || object.spec[?each] == oldObject.spec[?each])"
-    " && oldObject.spec.all(each, each == 'active' || object.spec[?each] == oldObject.spec[?each])"
-    " && ['labels', 'annotations', 'finalizers', 'ownerReferences'].all(each,"
-    " object.metadata[?each] == oldObject.metadata[?each])"
-)
-"""CEL condition that a workload changes only in the field which pauses its job."""
-_MAX_WORKLOAD_CHARACTERS = 524_288
-"""Maximum size of a workload that a user changes: it has the pod templates of its job, and their managed
-fields."""
-
-_OTHERS: Sequence[tuple[str, dict[str, Any], Sequence[AdmissionRule]]] = (
-    (
-        "shells",
-        _resource("", ["v1"], ["pods/exec", "pods/attach"], "CONNECT"),
-        [
-            AdmissionRule(
-                "daemon-shell",
-                "!(('name ' + object.?container.orValue('')) in allowed.daemons)",
-                "container: choose one of the job's own, such as node; the fabric's daemon runs as root.",
-            )
-        ],
-    ),
-    (
-        "secrets",
-        _resource("", ["v1"], ["secrets"]),
-        [
-            AdmissionRule(
-                "secret-type",
-                "!(object.?type.orValue('Opaque') in ['kubernetes.io/service-account-token',"
-                " 'bootstrap.kubernetes.io/token'])",
-                "type of a Secret: use Opaque; a Secret that Kubernetes fills in would be somebody else's"
-                " token.",
-            ),
-            AdmissionRule(
-                "secret-finalizers",
-                NO_NEW_FINALIZERS,
-                "metadata.finalizers of a Secret: leave them out; one that cannot be deleted holds the whole"
-                " namespace when the platform removes it.",
-            ),
-            AdmissionRule(
-                "secret-variables",
-                f"object.?data.orValue({{}}).all(key, !(key in {list(names.DEVICE_VARIABLES)!r}))",
-                f"keys of a Secret: other than {', '.join(names.DEVICE_VARIABLES)}; envFrom would make"
-                " variables of them that give a container devices.",
-            ),
-        ],
-    ),
-    (
-        "services",
-        _resource("", ["v1"], ["services"]),
-        [
-            AdmissionRule(
-                "external-addresses",
-                "size(object.spec.?externalIPs.orValue([])) == 0"
-                " && object.spec.?type.orValue('') != 'ExternalName'",
-                "externalIPs, type ExternalName of a Service: leave them out; nodes would send it what others"
-                " send to these addresses, and ask the platform for a destination (network.egress).",
-            )
-        ],
-    ),
-    (
-        "workloads",
-        _resource("kueue.x-k8s.io", ["*"], ["workloads"]),
-        [
-            AdmissionRule(
-                "workloads-by-queue",
-                _ONLY_PAUSED,
-                "submit a job, and the queue creates its workload; to cancel it, delete the job; to pause it,"
-                " set spec.active to false, and nothing else.",
-            ),
-            AdmissionRule(
-                "workload-size",
-                holds_size(_MAX_WORKLOAD_CHARACTERS),
-                "metadata.managedFields: patch spec.active by a merge patch without them (kubectl patch"
-                " --type=merge); the queue could not preempt a workload that has grown too large.",
-            ),
-        ],
-    ),
-)
+_OTHERS = {
+    "shells": _resource("", ["v1"], ["pods/exec", "pods/attach"], "CONNECT"),
+    "secrets": _resource("", ["v1"], ["secrets"]),
+    "services": _resource("", ["v1"], ["services"]),
+    "workloads": _resource("kueue.x-k8s.io", ["*"], ["workloads"]),
+}
+"""Policies of objects besides pods and jobs; each has a table of rules with its name."""
 
 
 def _bound(
     name: str, resources: Sequence[Mapping[str, Any]], rules: Rules, stack: StackRules, condition: str | None
 ) -> tuple[Manifest, Manifest]:
     name = f"trainyard-teams-{name}"
-    chosen = [each for each in rules.values() if not each[1].only_with or each[1].only_with in stack.lists]
+    chosen = [each for each in rules if not each[1].only_with or each[1].only_with in stack.lists]
     return _policy(name, resources, chosen, stack, condition), _binding(name)
 
 

@@ -146,7 +146,7 @@ def test_a_definition_that_someone_removed_or_replaced_reads_as_different(
     ("annotations", "whose"),
     [
         (HELM, "Helm release kueue in queues"),
-        ({custom_resource_definitions.OWNER: "trainyard/dev"}, "trainyard/dev"),
+        ({OWNER_ANNOTATION: "trainyard/dev"}, "trainyard/dev"),
         ({}, "others"),
     ],
 )

@@ -18,16 +18,9 @@ from infra.clients.kubernetes import ApiError, ApiServer, ClusterAccess, NoAnswe
 from infra.clients.kubernetes.access import proxy_for
 from infra.clients.kubernetes.api import url
 from tests.servers import QuietHandler, kubeconfig_of, serving
+from tests.tables import table
 
-OTHERS = {
-    "infra/clients/azure.py": "Azure's own API",
-    "infra/clients/gcp.py": "Google's own API",
-    "infra/targets/gcp/account/preflight.py": "the errors of Google's API",
-    "local/toolchain/releases.py": "downloads of releases",
-    "trainyard/images/chart_index.py": "repositories of charts",
-    "trainyard/images/registry.py": "registries of images",
-    "trainyard/stack/unlock.py": "GitHub's and GitLab's own APIs, about the run that holds a lock",
-}
+OTHERS = table(__file__)["others"]
 """Modules that speak HTTP to something else than an API server."""
 WAYS = {"kubernetes", "kubernetes_asyncio", "kr8s", "httpx", "urllib3", "requests", "websocket", "aiohttp"}
 
@@ -182,18 +175,7 @@ def test_threads_have_certificates_of_their_own_and_no_key_stays_on_the_disk(tmp
     assert not list(keys.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("host", "no_proxy", "proxied"),
-    [
-        ("10.1.2.3", "", True),
-        ("10.1.2.3", "10.0.0.0/8", False),
-        ("10.1.2.3", "192.168.0.0/16, 10.1.2.3", False),
-        ("api.example", ".example", False),
-        ("api.example", "other.example,api.example.org", True),
-        ("api.example", "*", False),
-        ("api.example", "10.0.0.0/8", True),
-    ],
-)
+@pytest.mark.parametrize(("host", "no_proxy", "proxied"), table(__file__)["proxies"])
 def test_networks_without_a_proxy_are_known(
     host: str, no_proxy: str, proxied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

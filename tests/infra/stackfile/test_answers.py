@@ -20,60 +20,31 @@ from infra.stackfile.answers import (
     without_secrets,
 )
 from infra.stackfile.source import STACK_KEY, read
+from tests.tables import table
 from trainyard.commands.stack.validate import validate
 
 SECTION = {"target": {"access": {"admins": ["old"]}, "public": False}, "pools": [{"nodes": 1}]}
 
 
-@pytest.mark.parametrize(
-    ("key", "path"),
-    [
-        ("trainyard:stack.target.access.admins[0]", ("target", "access", "admins", 0)),
-        ("trainyard:stack.pools[1].nodes", ("pools", 1, "nodes")),
-        ("trainyard:stack.grace.torch-tcp", ("grace", "torch-tcp")),
-        ("trainyard:stack", None),
-        ("trainyard:stacks.name", None),
-        ("trainyard:stack.", None),
-        ("trainyard:stack.pools[one]", None),
-        ("trainyard:stack..name", None),
-    ],
-)
+@pytest.mark.parametrize(("key", "path"), table(__file__)["keys"])
 def test_a_key_is_read_as_problems_spell_a_path(key: str, path: Any) -> None:
-    assert path_of(key, STACK_KEY) == path
+    assert path_of(key, STACK_KEY) == (path and tuple(path))
 
 
-@pytest.mark.parametrize(
-    ("path", "answer", "read"),
-    [
-        (("target", "access", "admins", 0), "123", "123"),
-        (("pools", 0, "nodes"), "4", 4),
-        (("pools", 0, "nodes"), "four", "four"),
-        (("pools", 0, "nodes"), "[4]", "[4]"),
-        (("target", "public"), "true", True),
-    ],
-)
+@pytest.mark.parametrize(("path", "answer", "read"), table(__file__)["answers"])
 def test_an_answer_is_read_as_the_type_of_the_replaced_value(path: Any, answer: str, read: object) -> None:
-    made = answered(SECTION, {path: answer})
-    assert is_answerable(made, path)
+    made = answered(SECTION, {tuple(path): answer})
+    assert is_answerable(made, tuple(path))
     for part in path:
         made = made[part]
     assert made == read and type(made) is type(read)
     assert SECTION["pools"] == [{"nodes": 1}], "the section itself is as it was"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        ("target",),
-        ("pools", 1, "nodes"),
-        ("name",),
-        ("target", "access", 0),
-        ("target", "access", "admins", 0, 0),
-    ],
-)
+@pytest.mark.parametrize("path", table(__file__)["unanswerable"])
 def test_only_single_values_can_be_answered(path: Any) -> None:
-    assert not is_answerable(SECTION, path)
-    assert answered(SECTION, {path: "x"}) == SECTION
+    assert not is_answerable(SECTION, tuple(path))
+    assert answered(SECTION, {tuple(path): "x"}) == SECTION
 
 
 def test_a_component_takes_the_answers_of_the_section_that_it_is_given_as_it_stands() -> None:

@@ -9,17 +9,9 @@ from infra.stackfile import parse
 from infra.stackfile.defaults import completed
 from tests.infra.stackfile.wrong import good
 from tests.patches import changed
+from tests.tables import table
 
-GPU = {"accelerator": {"model": "simulated", "count": 2}}
-SMALL: dict[str, Any] = {
-    "target": {"kind": "local"},
-    "pools": [
-        {"name": "system", "role": "system", "nodes": 1},
-        {"name": "lasting", "nodes": 2, **GPU},
-        {"name": "cheap", "capacity": "spot", "nodes": "0..3", **GPU},
-    ],
-    "teams": [{"name": "research"}, {"name": "vision"}],
-}
+SMALL: dict[str, Any] = table(__file__)["small"]
 
 
 def quotas(data: dict[str, Any]) -> dict[str, list[tuple[str, int]]]:
@@ -56,15 +48,7 @@ def test_there_is_a_queue_per_fabric_class_and_none_for_pools_without_accelerato
     assert named == {"gpu-tcp": ["slow"], "gpu-efav3": ["block", "spot"]}
 
 
-@pytest.mark.parametrize(
-    ("flavors", "expected"),
-    [
-        ([[{"pool": "lasting"}]], [4]),
-        ([[{"pool": "lasting", "quota": 3}]], [3]),
-        ([[{"pool": "lasting"}], [{"pool": "lasting", "quota": 1}]], [3, 1]),
-        ([[{"pool": "lasting"}], [{"pool": "lasting", "quota": 0}]], [4, 0]),
-    ],
-)
+@pytest.mark.parametrize(("flavors", "expected"), table(__file__)["quotas"])
 def test_a_quota_is_what_no_other_queue_has_of_the_pool(
     flavors: list[list[dict[str, Any]]], expected: list[int]
 ) -> None:
@@ -112,17 +96,7 @@ def test_each_default_has_its_origin_and_the_file_is_not_changed() -> None:
     assert "pools" not in {path[0] for path in found.origins}
 
 
-AWS: dict[str, Any] = {
-    "target": {
-        "kind": "aws",
-        "account": "123456789012",
-        "region": "us-east-2",
-        "access": {"admins": ["arn:aws:iam::123456789012:role/platform"]},
-        "training_image": f"registry.example/training@sha256:{'0' * 64}",
-    },
-    "pools": [{"machine": "g6.xlarge"}],
-    "teams": [{"name": "research"}],
-}
+AWS: dict[str, Any] = table(__file__)["aws"]
 """The seven keys that a stack on AWS must have."""
 
 
@@ -139,17 +113,7 @@ def test_seven_keys_are_a_stack_on_aws() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("target", "system"),
-    [
-        ("aws", {"machine": "m7i.2xlarge", "nodes": 3}),
-        ("azure", {"machine": "Standard_D8s_v5", "nodes": 3}),
-        ("coreweave", {"machine": "turin-gp", "nodes": 2}),
-        ("gcp", {"machine": "e2-standard-8", "nodes": 4}),  # as many in each of two zones
-        ("local", {"nodes": 1}),
-        ("onprem", {"nodes": 3}),
-    ],
-)
+@pytest.mark.parametrize(("target", "system"), table(__file__)["system_pools"])
 def test_a_system_pool_as_is_usual_for_the_target_follows_the_others(
     target: str, system: dict[str, Any]
 ) -> None:
@@ -162,15 +126,7 @@ def test_a_system_pool_as_is_usual_for_the_target_follows_the_others(
         assert parse(data).pools[-1].is_system
 
 
-@pytest.mark.parametrize(
-    ("kind", "region", "zones"),
-    [
-        ("aws", "us-east-1", ["us-east-1a", "us-east-1b", "us-east-1c"]),
-        ("aws", "ap-northeast-1", ["ap-northeast-1a", "ap-northeast-1c", "ap-northeast-1d"]),
-        ("aws", "us-west-1", ["us-west-1a", "us-west-1b"]),
-        ("gcp", "europe-west1", ["europe-west1-b", "europe-west1-c", "europe-west1-d"]),
-    ],
-)
+@pytest.mark.parametrize(("kind", "region", "zones"), table(__file__)["zones"])
 def test_zones_are_the_first_three_of_the_region(kind: str, region: str, zones: list[str]) -> None:
     found = completed({"target": {"kind": kind, "region": region}})
     assert found.data["target"]["zones"] == zones

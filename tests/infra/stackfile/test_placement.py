@@ -11,6 +11,7 @@ from infra.stackfile.defaults import completed
 from infra.stackfile.placement import Placement, offers, place
 from tests.infra.plan import plan, stack_file
 from tests.infra.stackfile.wrong import good
+from tests.tables import table
 
 
 def onprem() -> Stack:
@@ -47,22 +48,11 @@ def placed(stack: Stack, needs: dict[str, Any], nodes: int, gpus: int = 8) -> Pl
     return place(job, job.needs, list(offers(stack.teams[0], stack.queues, stack.pools)))
 
 
-@pytest.mark.parametrize(
-    ("needs", "queue", "runtime", "pools"),
-    [
-        ({}, "nvidia", "torch-ib-shared", ("h100", "h200")),
-        ({"accelerator": "h200"}, "nvidia", "torch-ib-shared", ("h200",)),
-        ({"memory": "100Gi"}, "nvidia", "torch-ib-shared", ("h200",)),
-        ({"memory": "150Gi"}, "amd", "torch-ib-shared-rocm", ("mi300x",)),
-        ({"accelerator": "mi300x", "framework": "mpi"}, "amd", "mpi-ib-shared-rocm", ("mi300x",)),
-        ({"fabric": "rdma"}, "nvidia", "torch-ib-shared", ("h100", "h200")),
-        ({"fabric": "ib-shared-rocm"}, "amd", "torch-ib-shared-rocm", ("mi300x",)),
-    ],
-)
+@pytest.mark.parametrize(("needs", "queue", "runtime", "pools"), table(__file__)["needs"])
 def test_needs_select_a_queue_a_runtime_and_pools(
-    needs: dict[str, Any], queue: str, runtime: str, pools: tuple[str, ...]
+    needs: dict[str, Any], queue: str, runtime: str, pools: list[str]
 ) -> None:
-    assert placed(onprem(), needs, 2) == Placement(queue, runtime, pools)
+    assert placed(onprem(), needs, 2) == Placement(queue, runtime, tuple(pools))
 
 
 def test_size_is_a_need_too() -> None:
@@ -70,15 +60,7 @@ def test_size_is_a_need_too() -> None:
     assert found is not None and found.pools == ("h100",)
 
 
-@pytest.mark.parametrize(
-    ("needs", "accelerators", "runtime"),
-    [
-        ({}, 4, "torch-ici"),
-        ({"accelerator": "h200"}, 8, "torch-roce"),
-        ({"framework": "mpi"}, 8, "mpi-roce"),
-        ({"fabric": "ici"}, 4, "torch-ici"),
-    ],
-)
+@pytest.mark.parametrize(("needs", "accelerators", "runtime"), table(__file__)["accelerators"])
 def test_tpus_and_gpus_are_distinguished(needs: dict[str, Any], accelerators: int, runtime: str) -> None:
     found = placed(gcp_stack(), needs, 2, accelerators)
     assert found is not None and found.runtime == runtime

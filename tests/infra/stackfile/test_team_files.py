@@ -10,6 +10,7 @@ from infra.stackfile import Stack, load, parse
 from infra.stackfile.self_service import approvals, expiry_warnings, today
 from infra.stackfile.source import read
 from tests.infra.plan import stack_file
+from tests.tables import table
 
 FORTIETH = "name: vision\nowner: ada@example.com\nmembers: [vision]\nquota: {spot: 1}\nexpires: 2999-12-31\n"
 
@@ -89,16 +90,7 @@ def read_with(folder: Path, **days: int) -> Stack:
     return load(stack(folder, vision=FORTIETH.replace("expires: 2999-12-31\n", lines)))
 
 
-@pytest.mark.parametrize(
-    ("days", "said", "is_held", "quota"),
-    [
-        ({"expires": 15}, "", False, 1),
-        ({"expires": 14}, "expires in 14 days, on", False, 1),
-        ({"expires": 0}, "expires in 0 days, on", False, 1),
-        ({"expires": -1}, "admits no job: it expired on", True, 1),
-        ({"closed": 0, "expires": -1}, "", True, 0),
-    ],
-)
+@pytest.mark.parametrize(("days", "said", "is_held", "quota"), table(__file__))
 def test_expiry_warns_then_admits_no_job_and_a_closed_team_has_no_quota(
     days: dict[str, int], said: str, is_held: bool, quota: int, tmp_path: Path
 ) -> None:

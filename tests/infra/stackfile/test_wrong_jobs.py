@@ -10,6 +10,7 @@ import yaml
 from infra.errors import ExitCode, InputError
 from infra.stackfile import load_job, parse_job
 from tests.patches import changed
+from tests.tables import table
 
 FOLDER = Path(__file__).parent / "jobs"
 GOOD = yaml.safe_load((FOLDER / "good.yaml").read_text())
@@ -40,17 +41,7 @@ def test_a_valid_job_is_read_from_its_file_with_defaults(tmp_path: Path) -> None
     assert parse_job({**GOOD, "command": ["torchrun", "x.py"], "restarts": None}).ranks_per_node == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "got"),
-    [
-        ("name: !vault x", "could not determine a constructor for the tag '!vault'"),
-        ("restarts: !!int many", "invalid literal"),
-        ("? [a]\n: 1", "found unhashable key"),
-        ("environment: &all {A: *all}", "a value within itself"),
-        ("name: !!timestamp x", "YAML"),
-        ("!!set {name}", "YAML"),
-    ],
-)
+@pytest.mark.parametrize(("text", "got"), table(__file__))
 def test_a_file_of_which_yaml_makes_no_data_is_refused(tmp_path: Path, text: str, got: str) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(text)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from infra.stackfile import load_job
-from infra.stackfile.self_service import approvals
 from infra.stackfile.source import FLEET_KEY, STACK_KEY, read, show
 from trainyard.commands.options import JobFile, StackName
 from trainyard.forms import SchemaForm
@@ -51,7 +50,7 @@ def validate(
     declared_backend(session.stack_file)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
     _print_overrides(session, STACK_KEY)
-    for line in (*_advice(session), *approvals(session.stack, read(session.stack_file)[1])):
+    for line in (*_advice(session), *session.approvals):
         session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     if job is not None:
         found = load_job(job, stack=session.stack)

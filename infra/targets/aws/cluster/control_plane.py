@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
+from infra.common.kubeconfig import kubeconfig_of
 from infra.stackfile.queue import TeamSpec
 from infra.targets.aws.cluster.break_glass import break_glass_role
 from infra.targets.aws.cluster.identity import cluster_role
@@ -213,7 +214,6 @@ def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
 
 
 def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> str:
-    name = scope.name
     which = ["--cluster-name", scope.cluster_name, "--region", scope.region]
     get_token = ["eks", "get-token", *which, "--output", "json"]
     exec_ = {
@@ -223,13 +223,4 @@ def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> str:
         "interactiveMode": "Never",
     }
     cluster = {"server": endpoint, "certificate-authority-data": authority}
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": name,
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-            "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": name, "user": {"exec": exec_}}],
-        }
-    )
+    return json.dumps(kubeconfig_of(scope.name, cluster, {"exec": exec_}))

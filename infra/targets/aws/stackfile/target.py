@@ -10,9 +10,8 @@ from pydantic import Field
 from catalog.purchases.aws import default_snapshot_days
 from infra.stackfile.base import Boolean, Cidr, Gibibytes, Spec, matching
 from infra.stackfile.images import PinnedImage
-from infra.stackfile.machine import WithMachines
 from infra.stackfile.storage import FilesystemSpec
-from infra.stackfile.target import ManagedTargetSpec
+from infra.stackfile.target import CloudSpec
 
 AccountId = Annotated[
     str,
@@ -220,7 +219,7 @@ class EfsSpec(FilesystemSpec):
     existing: ExistingEfsSpec | None = Field(default=None, description="an existing filesystem to use")
 
 
-class AwsSpec(WithMachines, ManagedTargetSpec):
+class AwsSpec(CloudSpec):
     """EKS with managed node groups.
 
     A preview makes no API calls, so account and zones are declared here.

@@ -37,6 +37,7 @@ from pulumi_azure_native.containerservice.list_managed_cluster_user_credentials 
 from pulumi_azure_native.containerservice.maintenance_configuration import MaintenanceConfiguration
 from pulumi_azure_native.containerservice.managed_cluster import ManagedCluster
 
+from infra.common.kubeconfig import kubeconfig_of
 from infra.targets.azure.cluster.dependencies import ClusterDeps
 from infra.targets.azure.cluster.identity import Identities
 from infra.targets.azure.cluster.keys import Keys
@@ -237,7 +238,6 @@ def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
 
 
 def _kubeconfig(scope: Scope, cluster: dict[str, str]) -> dict[str, Any]:
-    name = scope.name
     server = ["--server-id", AKS_SERVER, "--tenant-id", scope.spec.tenant]
     exec_ = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
@@ -249,11 +249,4 @@ def _kubeconfig(scope: Scope, cluster: dict[str, str]) -> dict[str, Any]:
         "provideClusterInfo": False,
     }
     known = {key: cluster[key] for key in ("server", "certificate-authority-data")}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": known}],
-        "users": [{"name": name, "user": {"exec": exec_}}],
-    }
+    return kubeconfig_of(scope.name, known, {"exec": exec_})

@@ -10,9 +10,8 @@ from pydantic import Field
 from infra.stackfile.amd import AmdSpec
 from infra.stackfile.base import Boolean, Cidr, Spec, Tebibytes, matching
 from infra.stackfile.images import PinnedImage
-from infra.stackfile.machine import WithMachines
 from infra.stackfile.storage import USE_THE_BUCKET, FilesystemSpec
-from infra.stackfile.target import ManagedTargetSpec
+from infra.stackfile.target import CloudSpec
 
 GUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _GROUP = rf"/subscriptions/{GUID}/resourceGroups/[^/]+/providers"
@@ -183,7 +182,7 @@ class ExistingKeysSpec(Spec):
     data: KeyUrl = Field(description="URL of the key that encrypts disks, filesystem and storage account")
 
 
-class AzureSpec(WithMachines, ManagedTargetSpec):
+class AzureSpec(CloudSpec):
     """AKS with private nodes.
 
     A preview makes no API calls, so subscription, tenant and zones are declared here.

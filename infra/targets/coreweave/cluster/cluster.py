@@ -13,6 +13,7 @@ import yaml
 
 from infra.common import names
 from infra.common.artifacts import Artifacts
+from infra.common.kubeconfig import kubeconfig_of
 from infra.common.kubernetes_objects import KubernetesObject, claim_and_connect, connect
 from infra.operator_settings.node_software import NodeSoftwareSettings, mirror_of
 from infra.stackfile import Stack
@@ -190,13 +191,5 @@ def _kubeconfig(name: str, endpoint: str) -> str:
             "interactiveMode": "Never",
         }
     }
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        # No CA certificate: a public authority issued the server's certificate.
-        "clusters": [{"name": name, "cluster": {"server": _url(endpoint)}}],
-        "users": [{"name": name, "user": user}],
-    }
-    return yaml.safe_dump(config, sort_keys=True)
+    # No CA certificate: a public authority issued the server's certificate.
+    return yaml.safe_dump(kubeconfig_of(name, {"server": _url(endpoint)}, user), sort_keys=True)

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from infra.stackfile.base import Boolean, Cidr, Name, Spec, matching
 from infra.stackfile.images import PinnedImage
-from infra.stackfile.machine import WithMachines
 from infra.stackfile.storage import USE_THE_BUCKET
-from infra.stackfile.target import ManagedTargetSpec
+from infra.stackfile.target import CloudSpec
 
 MAX_NAME = 30
 """Maximum length of a CKS cluster's name."""
@@ -59,7 +58,7 @@ class BucketPolicySpec(Spec):
     teams: dict[Name, Principal] = Field(description="team to the principal of its keys")
 
 
-class CoreweaveSpec(WithMachines, ManagedTargetSpec):
+class CoreweaveSpec(CloudSpec):
     """CKS with bare-metal nodes. CoreWeave manages the drivers of GPUs and InfiniBand."""
 
     WHY_NO_SNAPSHOTS: ClassVar[str] = f"shared-vast has no snapshot schedules; {USE_THE_BUCKET}"

@@ -34,6 +34,7 @@ from pulumi_gcp.container._inputs import (
 )
 from pulumi_gcp.container.cluster import Cluster
 
+from infra.common.kubeconfig import kubeconfig_of
 from infra.targets.gcp.cluster.keys import Keys
 from infra.targets.gcp.cluster.network import Network
 from infra.targets.gcp.cluster.scope import Scope
@@ -226,7 +227,6 @@ def kubeconfig(scope: Scope, control_plane: ControlPlane) -> pulumi.Output[str]:
 
 def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> dict[str, Any]:
     """`authority` (PEM) is that of an address; the DNS name's is known to all clients."""
-    name = scope.name
     encoded = base64.b64encode(authority.encode()).decode()
     cluster = {"server": endpoint, **({"certificate-authority-data": encoded} if authority else {})}
     exec_ = {
@@ -236,11 +236,4 @@ def _kubeconfig(scope: Scope, endpoint: str, authority: str) -> dict[str, Any]:
         "interactiveMode": "Never",
         "provideClusterInfo": True,
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "clusters": [{"name": name, "cluster": cluster}],
-        "users": [{"name": name, "user": {"exec": exec_}}],
-    }
+    return kubeconfig_of(scope.name, cluster, {"exec": exec_})

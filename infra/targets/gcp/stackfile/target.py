@@ -9,9 +9,8 @@ from pydantic import Field
 
 from infra.stackfile.base import Boolean, Cidr, Gibibytes, Spec, matching
 from infra.stackfile.images import PinnedImage
-from infra.stackfile.machine import WithMachines
 from infra.stackfile.storage import USE_THE_BUCKET, FilesystemSpec
-from infra.stackfile.target import ManagedTargetSpec
+from infra.stackfile.target import CloudSpec
 
 ProjectId = Annotated[
     str,
@@ -209,7 +208,7 @@ class FilestoreSpec(FilesystemSpec):
     existing: ExistingFilestoreSpec | None = Field(default=None, description="an existing share to use")
 
 
-class GcpSpec(WithMachines, ManagedTargetSpec):
+class GcpSpec(CloudSpec):
     """GKE with private nodes.
 
     A preview makes no API calls, so project, its number and zones are declared here.

@@ -11,7 +11,7 @@ import yaml
 from infra.platform.admission.jobs import JOB_KINDS, for_every_pod
 from infra.platform.admission.parameters import LISTS
 from infra.platform.admission.policies import StackRules, manifests
-from infra.platform.admission.rules import PLACED_BY_QUEUE, POD_RULES, AdmissionRule
+from infra.platform.admission.rules import AdmissionRule, rules_of
 from infra.program import declare
 from infra.stackfile import Stack, load
 from infra.stackfile.admission import AdmissionSpec
@@ -176,12 +176,12 @@ def test_changed_pods_are_held_to_the_same_rules_but_those_of_their_creation() -
         for policy in policies()[:2]
     )
     assert changed.items() <= created.items()
-    at_creation = [rule for rule in (*POD_RULES, PLACED_BY_QUEUE) if rule.of == "created-pod"]
+    at_creation = [each for each in (*rules_of("pods"), *rules_of("queued-pods")) if each.of == "created-pod"]
     assert len(created) - len(changed) == len(at_creation) == 2
 
 
 def test_paths_reach_each_template_of_a_kind() -> None:
-    rule = AdmissionRule("any", "pod.spec.hostPID == false", "")
+    rule = AdmissionRule("pod.spec.hostPID == false", "")
     expressions = {kind.resource: for_every_pod(kind, rule) for kind in JOB_KINDS}
     assert expressions["jobs"].startswith("(object.?spec.?template.optMap(pod, ")
     assert "object.?spec.?replicatedJobs.orValue([]).all(each0, each0.?template" in expressions["jobsets"]

@@ -403,15 +403,7 @@ def test_what_no_other_team_or_queue_may_suffer_from_is_refused(
     assert (message in answer) and bool(answer) is bool(message), answer
 
 
-@pytest.mark.parametrize(
-    ("name", "audience", "sound"),
-    [
-        ("kube-api-access-abcde", {}, True),
-        ("kube-api-access-abcde", {"audience": "vault"}, False),
-        ("identity", {"audience": "sts.amazonaws.com"}, True),
-        ("identity", {}, False),
-    ],
-)
+@pytest.mark.parametrize(("name", "audience", "sound"), table(__file__)["tokens"])
 def test_a_token_may_have_only_the_clouds_audience(
     server: BareServer, name: str, audience: Mapping[str, str], sound: bool
 ) -> None:

@@ -12,6 +12,7 @@ from infra.platform.programs import on_fabric, program
 from infra.stackfile.grace import runtime_grace_seconds
 from infra.stackfile.job import JobSpec
 from tests.infra.plan import Plan
+from tests.tables import table
 from trainyard.jobs.manifest import manifest
 from trainyard_train.parallelism.accelerators import AMD, NVIDIA, PER_NODE, RESOURCE
 
@@ -35,16 +36,7 @@ def test_pods_of_an_mpi_job_signal_its_ranks_before_they_end(local_plan: Plan) -
         compile(program, "preStop", "exec")  # to run it would terminate other tests' ranks: tests/e2e does
 
 
-@pytest.mark.parametrize(
-    ("notices", "asked", "seconds"),
-    [
-        ([None], {}, 300),
-        ([15, None], {}, 300),
-        ([420, None], {}, 420),
-        ([120, 120], {}, 120),
-        ([15, None], {"torch-tcp": 60, "mpi-tcp": 90}, 60),
-    ],
-)
+@pytest.mark.parametrize(("notices", "asked", "seconds"), table(__file__))
 def test_a_grace_is_that_of_the_pool_with_the_longest_unless_the_stack_sets_it(
     notices: list[int | None], asked: dict[str, int], seconds: int
 ) -> None:

@@ -20,6 +20,7 @@ from infra.platform.fabric import FABRIC_SIGNAL, needs
 from infra.platform.jobs.runtimes import EX_NO_FABRIC
 from infra.platform.programs import program
 from tests.processes import TIMEOUT_SECONDS, capture
+from tests.tables import table
 
 SHELLS = ("dash", "bash")
 """/bin/sh of Debian and of Red Hat. BusyBox's ash was tested by hand, since hosts of CI may lack it."""
@@ -165,16 +166,7 @@ def test_libraries_of_conda_are_found_beside_its_programs(root: ContainerRoot) -
     assert root.check("ib-ndr").returncode == 1
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"NCCL_NET": "Socket"},
-        {"NCCL_NET": "socket"},
-        {"PET_NNODES": "1"},
-        {"TRAINYARD_FABRIC": "tcp"},
-        {"TRAINYARD_FABRIC": ""},
-    ],
-)
+@pytest.mark.parametrize("variables", table(__file__))
 def test_a_job_that_overrides_it_or_has_1_node_passes(root: ContainerRoot, variables: dict[str, str]) -> None:
     done = root.check("ib-ndr", **variables)
     assert (done.returncode, done.stderr) == (0, "")

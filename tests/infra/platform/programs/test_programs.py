@@ -17,6 +17,7 @@ from infra.platform.base import HOME
 from infra.platform.jobs.runtimes import EX_TEMPFAIL
 from infra.platform.programs import on_fabric, program
 from tests.processes import TIMEOUT_SECONDS, capture, wait_for
+from tests.tables import table
 
 FOLDER = Path(programs.__file__).parent
 SHELL = sorted(path.name for path in FOLDER.glob("*.sh"))
@@ -316,17 +317,7 @@ def joined(folder: Path, *launcher: str) -> str:
     return call
 
 
-@pytest.mark.parametrize(
-    ("arguments", "added"),
-    [
-        ("--mixed_precision=no a.py", " --multi_gpu"),
-        ("--use_fsdp a.py", ""),
-        ("--use-fsdp a.py", ""),
-        ("--config_file c.yaml a.py", ""),
-        ("a.py --use_lora --cpu", " --multi_gpu"),
-        ("-m trl.scripts.sft --use_peft", " --multi_gpu"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "added"), table(__file__))
 def test_accelerate_gets_the_address_of_the_first_node(tmp_path: Path, arguments: str, added: str) -> None:
     assert joined(tmp_path, "accelerate", "launch", *arguments.split()) == (
         f"accelerate launch{added} --num_machines=2 --machine_rank=1 --num_processes=8"

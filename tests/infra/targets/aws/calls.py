@@ -12,45 +12,20 @@ from rehearsal.aws.account import ACCOUNT, MotoAccount
 from rehearsal.aws.requests import _TAGS, Request
 from rehearsal.cloud import CreatedResource, Properties, RefusedError, RequestedResource
 from tests.infra.targets.aws.iam import IamCall, Keys, is_allowed
+from tests.tables import table
 
 REGION = "us-east-2"
-S3 = {
-    "HeadBucket": "ListBucket",
-    "GetBucketEncryption": "GetEncryptionConfiguration",
-    "PutBucketEncryption": "PutEncryptionConfiguration",
-    "DeleteBucketEncryption": "PutEncryptionConfiguration",
-    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
-    "PutBucketLifecycleConfiguration": "PutLifecycleConfiguration",
-    "DeleteBucketLifecycle": "PutLifecycleConfiguration",
-    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
-    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
-    "DeletePublicAccessBlock": "PutBucketPublicAccessBlock",
-}
+S3 = table(__file__)["s3"]
 """Operation → action, for those with different names."""
 SERVICES = {"efs": "elasticfilesystem"}
-EC2 = {
-    "vpc": "vpc", "subnet": "subnet", "sg": "security-group", "sgr": "security-group-rule",
-    "rtb": "route-table", "rtbassoc": "route-table", "igw": "internet-gateway", "nat": "natgateway",
-    "eipalloc": "elastic-ip",
-    "vpce": "vpc-endpoint", "lt": "launch-template", "fl": "vpc-flow-log",
-}  # fmt: skip
+EC2 = table(__file__)["ids"]
 """Beginning of an ID → resource type."""
-MADE = {
-    "CreateVpc": "vpc", "CreateSubnet": "subnet", "CreateSecurityGroup": "security-group",
-    "CreateRouteTable": "route-table", "CreateInternetGateway": "internet-gateway",
-    "CreateNatGateway": "natgateway", "AllocateAddress": "elastic-ip", "CreateVpcEndpoint": "vpc-endpoint",
-    "CreateLaunchTemplate": "launch-template", "CreateFlowLogs": "vpc-flow-log",
-    "CreatePlacementGroup": "placement-group", "AuthorizeSecurityGroupIngress": "security-group-rule",
-}  # fmt: skip
+MADE = table(__file__)["made"]
 UNTAGGED = {"AuthorizeSecurityGroupIngress"}
 """Operations that create a rule, which IAM evaluates only if the request has tags for it."""
 ROUTES = {"CreateRoute", "ReplaceRoute", "DeleteRoute"}
 """Operations of which IAM evaluates only the route table, whatever the route's target is."""
-PASSED = {
-    "create_cluster": "eks.amazonaws.com", "create_nodegroup": "eks.amazonaws.com",
-    "create_pod_identity_association": "pods.eks.amazonaws.com", "create_addon": "pods.eks.amazonaws.com",
-    "create_flow_logs": "vpc-flow-logs.amazonaws.com", "create_backup_selection": "backup.amazonaws.com",
-}  # fmt: skip
+PASSED = table(__file__)["passed"]
 """Operation → service to which the named role is passed."""
 _ID = re.compile(r"([a-z]+)-[0-9a-f]{8,17}")
 _ROLE = re.compile(r"arn:aws:iam::\d+:role/[\w+=,.@/-]+")

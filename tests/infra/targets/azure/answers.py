@@ -6,26 +6,12 @@ from typing import Any
 
 import yaml
 
+from tests.tables import table
+
 CREDENTIALS = "azure-native:containerservice:listManagedClusterUserCredentials"
 GROUP = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/training"
 ISSUER = "https://westeurope.oic.prod-aks.azure.com/00000000-0000-0000-0000-000000000000/"
-_OWN = {
-    "AmlFilesystem": "amlFilesystemName",
-    "AgentPool": "agentPoolName",
-    "BlobContainer": "containerName",
-    "CapacityPool": "poolName",
-    "CapacityPoolVolume": "volumeName",
-    "Key": "keyName",
-    "ManagedCluster": "resourceName",
-    "PrivateEndpoint": "privateEndpointName",
-    "PrivateZone": "privateZoneName",
-    "ResourceGroup": "resourceGroupName",
-    "StorageAccount": "accountName",
-    "Account": "accountName",
-    "UserAssignedIdentity": "resourceName",
-    "Vault": "vaultName",
-    "VirtualNetwork": "virtualNetworkName",
-}
+_OWN = table(__file__)
 """Type → the input with its name."""
 
 

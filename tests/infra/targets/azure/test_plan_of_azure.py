@@ -23,6 +23,7 @@ from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, Registration, cluster_plan, plan, stack_file
 from tests.infra.shown import blocks_of
 from tests.infra.targets.azure.stacks import with_pools, with_provider
+from tests.tables import table
 from trainyard.cost.price import price_report
 from trainyard.images.images import inventory
 
@@ -117,38 +118,11 @@ def test_the_topology_file_pairs_every_gpu_with_a_nic(machine: str, fabric: str)
         assert below.count("0x030200") == below.count("0x020700")
 
 
-OTHERS = f"{ELSEWHERE}/Microsoft.Storage/storageAccounts/exampledata"
-
-
 @pytest.fixture(scope="module")
 def staged(azure: Stack, rendered: Path) -> Plan:
     """The stack with a dataset of another account, one of the stack's account, and a public one."""
-    digest = f"sha256:{'0' * 64}"
-    read = [
-        DatasetSpec.model_validate(
-            {
-                "name": "pile",
-                "source": "az://sets/pile/",
-                "digest": digest,
-                "size": "100Gi",
-                "account": OTHERS,
-            }
-        ),
-        DatasetSpec.model_validate(
-            {"name": "books", "source": "az://imports/", "digest": digest, "size": "1Gi"}
-        ),
-        DatasetSpec.model_validate(
-            {
-                "name": "commons",
-                "source": "az://open/a.tar",
-                "digest": digest,
-                "size": "1Gi",
-                "account": "open",
-                "public": True,
-            }
-        ),
-    ]
-    return plan(azure.model_copy(update={"datasets": tuple(read)}), rendered)
+    read = tuple(DatasetSpec.model_validate(each) for each in table(__file__, "datasets"))
+    return plan(azure.model_copy(update={"datasets": read}), rendered)
 
 
 def test_staging_jobs_read_only_their_sources_by_an_identity_if_they_need_one(staged: Plan) -> None:

@@ -23,6 +23,7 @@ from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, artifacts, plan
 from tests.infra.shown import blocks_of
 from tests.infra.targets.onprem.stacks import on_infiniband
+from tests.tables import table
 from trainyard_train.parallelism.accelerators import OLDEST_DRIVERS
 
 POOL = AddressPool("cards", "192.168.0.0/20", 16, None)
@@ -48,21 +49,14 @@ def node_pod(found: Plan, runtime: str) -> dict[str, Any]:
     return template
 
 
-@pytest.mark.parametrize(
-    ("access", "parts"),
-    [
-        ("shared", {"ofedDriver", "rdmaSharedDevicePlugin"}),
-        ("hostdev", {"ofedDriver", "sriovDevicePlugin", "secondaryNetwork", "nvIpam"}),
-        ("sriov", {"ofedDriver", "secondaryNetwork", "nvIpam"}),
-    ],
-)
+@pytest.mark.parametrize(("access", "parts"), table(__file__)["policies"])
 def test_the_one_policy_has_what_the_access_needs_and_no_more(
-    access: NicAccess, parts: set[str], pinned: Artifacts
+    access: NicAccess, parts: list[str], pinned: Artifacts
 ) -> None:
     images = pinned.published["network-operator"].images
-    assert set(policy(nics(access), images)["spec"]) == parts
+    assert set(policy(nics(access), images)["spec"]) == {*parts}
     ipoib = policy(nics(access, ipoib=("ibs3f0", "cards")), images)["spec"]
-    assert set(ipoib) == parts | {"secondaryNetwork", "nvIpam"}
+    assert set(ipoib) == {*parts} | {"secondaryNetwork", "nvIpam"}
     assert "ipoib" in ipoib["secondaryNetwork"]
 
 
@@ -91,15 +85,7 @@ def test_pods_request_the_resource_of_the_device_plugin(
     assert list(catalog.fabric(f"{prefix}-{access}").resources) == [offered]
 
 
-@pytest.mark.parametrize(
-    ("link", "access", "kind"),
-    [
-        ("infiniband", "hostdev", "HostDeviceNetwork"),
-        ("infiniband", "sriov", "SriovIBNetwork"),
-        ("ethernet", "hostdev", "HostDeviceNetwork"),
-        ("ethernet", "sriov", "SriovNetwork"),
-    ],
-)
+@pytest.mark.parametrize(("link", "access", "kind"), table(__file__)["networks"])
 def test_pods_have_an_interface_for_each_nic_on_the_network(link: Link, access: NicAccess, kind: str) -> None:
     made = [each for each in networks(nics(access, link=link)) if each["kind"].endswith("Network")]
     (network,) = made

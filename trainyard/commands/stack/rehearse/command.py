@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 
 from engine.engine import Engine
 from infra.errors import InputError, Problem, TrainyardError
-from infra.stackfile.self_service import approvals
-from infra.stackfile.source import read
 from rehearsal.fake import FAKES, Fake, fake_of, refusals_of
 from rehearsal.faults import Faults, parse_fail
 from rehearsal.leaks import CREDENTIALS
@@ -134,7 +132,7 @@ def run_rehearsal(
     if form == "json":
         sys.stdout.write(json.dumps({**report.data(), "price": price.data()}, indent=1) + "\n")
     elif form == "markdown":
-        needed = "".join(f"- {each}\n" for each in approvals(session.stack, read(session.stack_file)[1]))
+        needed = "".join(f"- {each}\n" for each in session.approvals)
         sys.stdout.write(report.markdown() + "\n" + price.markdown() + needed)
     else:
         report.show(session.console)

@@ -21,6 +21,7 @@ from infra.targets.aws.stackfile.target import AwsSpec, LustreSpec
 from tests.infra.golden import assert_golden
 from tests.infra.plan import Plan, cluster_plan
 from tests.infra.shown import blocks_of
+from tests.tables import table
 
 ZONE = "us-east-2b"
 MACHINES = catalog.machines(cloud="aws")
@@ -130,17 +131,7 @@ def test_pools_of_each_capacity_type_are_the_golden_ones(bought: Plan) -> None:
     assert_golden(blocks_of(bought, "LaunchTemplate", "NodeGroup", "NodeGroupSize"), "pools-aws")
 
 
-@pytest.mark.parametrize(
-    ("now", "actions", "size"),
-    [
-        ("2030-01-01T00:00", {"begin": 2, "end": 0}, None),
-        ("2030-01-07T11:29", {"begin": 2, "end": 0}, None),  # a minute before the block begins
-        ("2030-01-07T11:30", {"end": 0}, 2),  # actions in the past are refused, so it is resized at once
-        ("2030-01-10T00:00", {"end": 0}, 2),
-        ("2030-01-14T11:00", {}, None),  # EC2 terminates the instances
-        ("2031-01-01T00:00", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("now", "actions", "size"), table(__file__))
 def test_a_blocks_group_has_nodes_while_the_block_lasts(
     aws: Stack,
     rendered: Path,

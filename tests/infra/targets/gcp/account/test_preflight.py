@@ -40,22 +40,7 @@ class FakeGcpProject:
         }
         self.reservation: dict[str, Any] = reserved("a3-ultragpu-8g", 2)
         self.lustre = "10.9.8.7@tcp:/data"
-        self.cluster: dict[str, Any] = {
-            "currentMasterVersion": "1.35.4-gke.100",
-            "status": "RUNNING",
-            "releaseChannel": {"channel": "REGULAR"},
-            "network": "shared",
-            "subnetwork": "gpu",
-            "controlPlaneEndpointsConfig": {
-                "dnsEndpointConfig": {"endpoint": "gke-0a1b2c3d.europe-west1.gke.goog"}
-            },
-            "networkConfig": {"datapathProvider": "ADVANCED_DATAPATH", "enableMultiNetworking": True},
-            "workloadIdentityConfig": {"workloadPool": "example-training.svc.id.goog"},
-            "addonsConfig": {
-                "gcsFuseCsiDriverConfig": {"enabled": True},
-                "lustreCsiDriverConfig": {"enabled": True},
-            },
-        }
+        self.cluster: dict[str, Any] = table(__file__, "cluster")
         self.bucket: tuple[int, dict[str, str]] = (404, {})
 
     def answer(self, request: httpx.Request) -> httpx.Response:
