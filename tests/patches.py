@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 _PART = re.compile(r'\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|([^.\[\]]+)')
@@ -12,14 +13,15 @@ _PART = re.compile(r'\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|([^.\[\]]+)')
 def changed(sound: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document with the values that `patch` gives by path: `a.b[0]`, `a["b.c"]`.
 
-    Null removes a key or an entry; the index after a list's last one adds an entry.
+    Null removes a key or an entry; the index after a list's last one adds an entry. What lacks is made.
     """
     broken: Any = copy.deepcopy(dict(sound))
     for path, value in patch.items():
-        *parents, last = (_key(*part) for part in _PART.findall(path))
-        block = broken
-        for part in parents:
-            block = block.setdefault(part, {}) if isinstance(part, str) else block[part]
+        keys = [_key(*part) for part in _PART.findall(path)]
+        block, last = broken, keys[-1]
+        for part, below in pairwise(keys):
+            lacking: Any = [] if below == 0 else {}
+            block = block.setdefault(part, lacking) if isinstance(part, str) else block[part]
         if value is None:
             del block[last]
         elif isinstance(block, list) and last == len(block):

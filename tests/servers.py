@@ -5,11 +5,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
+
+import yaml
+
+Server = TypeVar("Server", bound=ThreadingHTTPServer)
 
 
 class QuietHandler(BaseHTTPRequestHandler):
     """Logs nothing."""
+
+    def body(self) -> Any:
+        """Return what was sent as JSON or YAML; None without a body."""
+        return yaml.safe_load(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
 
     def respond(self, status: int, body: object = b"", **headers: str) -> None:
         """Answer with bytes, or with anything else as JSON."""
@@ -26,7 +34,13 @@ class QuietHandler(BaseHTTPRequestHandler):
 @contextmanager
 def serving(handler: Callable[..., BaseHTTPRequestHandler], port: int = 0) -> Iterator[ThreadingHTTPServer]:
     """Serve requests by a handler until the end of the block."""
-    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    with served_by(ThreadingHTTPServer(("127.0.0.1", port), handler)) as server:
+        yield server
+
+
+@contextmanager
+def served_by(server: Server) -> Iterator[Server]:
+    """Let a server serve until the end of the block."""
     Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield server
@@ -36,12 +50,18 @@ def serving(handler: Callable[..., BaseHTTPRequestHandler], port: int = 0) -> It
 
 
 def kubeconfig_of(
-    server: str, user: dict[str, Any] | None = None, *, context: str = "c", **cluster: Any
+    server: str,
+    user: dict[str, Any] | None = None,
+    *,
+    context: str = "c",
+    namespace: str = "",
+    **cluster: Any,
 ) -> dict[str, Any]:
     """Return a kubeconfig with one context."""
+    within = {"namespace": namespace} if namespace else {}
     return {
         "current-context": context,
-        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u"}}],
+        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u", **within}}],
         "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
         "users": [{"name": "u", "user": user or {}}],
     }

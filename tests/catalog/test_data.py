@@ -18,6 +18,7 @@ from catalog.cloud_schema import (
     RegionsFile,
 )
 from catalog.schema import AcceleratorsFile, DataFile, FabricsFile
+from tests.tables import table
 
 SCHEMAS: dict[str, type[DataFile]] = {
     "accelerators.yaml": AcceleratorsFile,
@@ -114,24 +115,11 @@ def test_spot_is_cheaper_than_on_demand() -> None:
 
 
 def test_the_rows_that_every_target_needs_exist() -> None:
-    expected = {
-        "p4d.24xlarge": ("a100-40gb", 8, 4, 100, "efa"),
-        "p5.48xlarge": ("h100", 8, 32, 100, "efav2"),
-        "p5en.48xlarge": ("h200", 8, 16, 200, "efav3"),
-        "p6-b200.48xlarge": ("b200", 8, 8, 400, "efav4"),
-        "p6-b300.48xlarge": ("b300", 8, 16, 400, "efav4-b300"),
-        "a3-megagpu-8g": ("h100", 8, 8, 200, "tcpxo"),
-        "a3-ultragpu-8g": ("h200", 8, 8, 400, "roce"),
-        "a4x-highgpu-4g": ("gb200", 4, 4, 400, "roce-nvl72"),
-        "Standard_ND96isr_H100_v5": ("h100", 8, 8, 400, "ib-ndr"),
-        "Standard_ND96isr_MI300X_v5": ("mi300x", 8, 8, 400, "ib-ndr-rocm"),
-        "gd-8xh100ib-i128": ("h100", 8, 8, 400, "ib-coreweave"),
-    }
     rows = {row.name: row for row in MACHINES}
-    for name, facts in expected.items():
+    for name, facts in table(__file__, "machines").items():
         row = rows[name]
         assert row.nics
-        assert (row.accelerator, row.num_accelerators, row.nics.count, row.nics.gbps, row.fabric) == facts
+        assert [row.accelerator, row.num_accelerators, row.nics.count, row.nics.gbps, row.fabric] == facts
 
 
 def test_machines_of_a_rack_have_its_accelerators_processors_and_domain() -> None:

@@ -6,7 +6,9 @@ import pytest
 
 import catalog
 from catalog.image_lint import ImageContents, faults
+from tests.tables import table
 
+CASES = table(__file__)
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 VERBS = ImageContents(
     files=frozenset(
@@ -38,16 +40,7 @@ def test_an_image_with_debians_rdma_core_reaches_infiniband() -> None:
     assert lacks(VERBS) == []
 
 
-@pytest.mark.parametrize(
-    ("removed", "lack"),
-    [
-        (f"{LIBRARIES}/libibverbs.so.1", "libibverbs.so.1"),
-        (f"{LIBRARIES}/libibverbs.so.1.14.56.1", "libibverbs.so.1"),
-        (f"{LIBRARIES}/libibverbs/libmlx5-rdmav34.so", "libibverbs/libmlx5-rdmav*.so"),
-        (f"{LIBRARIES}/libmlx5.so.1.25.56.1", "libibverbs/libmlx5-rdmav*.so"),
-        ("etc/libibverbs.d/mlx5.driver", "/etc/libibverbs.d/mlx5.driver"),
-    ],
-)
+@pytest.mark.parametrize(("removed", "lack"), CASES["missing"])
 def test_each_missing_file_is_named_with_its_package(removed: str, lack: str) -> None:
     (fault,) = faults(without(VERBS, removed), catalog.fabric("ib-ndr"))
     assert fault.where == lack
@@ -73,15 +66,7 @@ def test_links_in_a_loop_resolve_to_nothing() -> None:
     assert lacks(ImageContents(frozenset({"usr/bin/bash"}), {"bin": "usr/bin"}), "roce") == []
 
 
-@pytest.mark.parametrize(
-    ("file", "got"),
-    [
-        (f"{LIBRARIES}/libnccl.so.2.28.7", ""),
-        ("opt/env/nvidia_nccl_cu13-2.28.7.dist-info/METADATA", ""),
-        ("opt/env/nvidia_nccl_cu13-2.30.7.dist-info/METADATA", "NCCL 2.30.7"),
-        ("opt/env/torch/lib/libtorch.so", "no NCCL"),
-    ],
-)
+@pytest.mark.parametrize(("file", "got"), CASES["nccl"])
 def test_nccl_is_the_version_that_the_nodes_plugin_is_qualified_for(file: str, got: str) -> None:
     contents = ImageContents(frozenset({"bin/bash", file}))
     assert [fault.got for fault in faults(contents, catalog.fabric("tcpxo"))] == ([got] if got else [])

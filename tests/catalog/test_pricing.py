@@ -135,10 +135,6 @@ def test_an_estimate_adds_known_prices_and_lists_missing_ones() -> None:
     assert estimate.costs[1].usd_per_month is None
 
 
-def test_an_estimate_of_nothing_is_zero() -> None:
-    assert catalog.estimate([], SEEN).usd_per_hour == 0
-
-
 @given(
     sizes=st.lists(st.integers(0, 500), max_size=8),
     capacity=st.sampled_from(["on-demand", "spot"]),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import catalog
 from catalog import Cloud, MachineFilters, UnknownNameError
+from tests.tables import table
 
 MACHINES = catalog.machines()
 
@@ -14,15 +15,7 @@ def test_a_file_is_read_once_and_gives_the_same_object() -> None:
     assert catalog.machine("aws", "p5en.48xlarge") is catalog.machine("aws", "p5en.48xlarge")
 
 
-@pytest.mark.parametrize(
-    ("cloud", "written", "meant"),
-    [
-        ("aws", "p5en.48xl", "p5en.48xlarge"),
-        ("aws", "P5EN.48XLARGE", "p5en.48xlarge"),
-        ("azure", "nd96isr_h100_v5", "Standard_ND96isr_H100_v5"),
-        ("gcp", "a3-ultra-8g", "a3-ultragpu-8g"),
-    ],
-)
+@pytest.mark.parametrize(("cloud", "written", "meant"), table(__file__, "misspelt"))
 def test_a_wrong_machine_name_is_refused_with_the_nearest_one(cloud: Cloud, written: str, meant: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
         catalog.machine(cloud, written, path="pools[1].machine")

@@ -16,27 +16,11 @@ from local.toolchain import Toolchain, load_versions
 from tests.e2e.kills import OPERATORS, ORPHAN, kill_up
 from tests.e2e.leftovers import exclusive
 from tests.e2e.machine import Traces
-from tests.e2e.stack import BARE, FAR, NAME, Declaration, LocalStack, TrainingRun, job
+from tests.e2e.stack import BARE, FAR, NAME, Declaration, LocalStack, TrainingRun, job, patched
 
 ORDER = (
-    "test_language_host",
-    "test_cluster",
-    "test_legacy_jobs",
-    "test_tenancy",
-    "test_local_stack",
-    "test_jobs",
-    "test_member",
-    "test_frameworks",
-    "test_topology",
-    "test_search",
-    "test_soak",
-    "test_shares",
-    "test_recovery",
-    "test_context",
-    "test_jobs_by_context",
-    "test_targets",
-    "test_clusters_of_others",
-    "test_fleet",
+    "language_host cluster legacy_jobs tenancy local_stack jobs member frameworks topology search soak shares"
+    " recovery context jobs_by_context targets clusters_of_others fleet"
 )
 """Modules, ordered so that one cluster runs at a time: `test_recovery` takes the first down."""
 HOST, GUEST = "host", "guest"
@@ -52,10 +36,8 @@ IMPORTED = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the modules in their order, and each module's tests as they are written."""
-    modules = [item.path.stem for item in items]
-    rank = {name: index for index, name in enumerate(ORDER)}
-    order = sorted(range(len(items)), key=lambda index: rank.get(modules[index], -1))
-    items[:] = [items[index] for index in order]
+    rank = {f"test_{name}": index for index, name in enumerate(ORDER.split())}
+    items.sort(key=lambda item: rank.get(item.path.stem, -1))
 
 
 @pytest.fixture(scope="session")
@@ -80,10 +62,6 @@ def before(unstarted: LocalStack) -> Traces:
     return Traces.of(unstarted.folder, NAME)
 
 
-def serve_legacy_jobs(declaration: Declaration) -> None:
-    declaration["operators"] = {"training_operator": {}}
-
-
 def add_interns(declaration: Declaration) -> None:
     """Add a team that may have less than its pool: one borrowed accelerator."""
     flavor = {"pool": "on-demand", "quota": 0, "borrowing_limit": 1}
@@ -96,7 +74,7 @@ def add_interns(declaration: Declaration) -> None:
 @pytest.fixture(scope="session")
 def stack(unstarted: LocalStack, before: Traces) -> LocalStack:
     """The stack, up, without its job, and with what `test_legacy_jobs` and `test_tenancy` need."""
-    unstarted.standing = (serve_legacy_jobs, add_interns)
+    unstarted.standing = (patched({"operators": {"training_operator": {}}}), add_interns)
     unstarted.declare()
     unstarted.trainyard("up")
     unstarted.cluster_json.write_text((unstarted.run / "cluster.json").read_text())

@@ -3,7 +3,6 @@
 import os
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 from engine.provider.service import VERSION
 from infra.common.artifacts import ROOT
 from tests import versions
-from tests.servers import QuietHandler
+from tests.servers import QuietHandler, served_by
 
 PRINTED = "https://github.com/your-organisation/trainyard"
 """Placeholder in pages and templates for an organisation's copy."""
@@ -97,12 +96,8 @@ def published(folder: Path, *later: str) -> Iterator[Release]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with served_by(server):
         yield Release(ADDRESS, dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), str(trusted)))
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def _release(copy: Path, version: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from infra.common import names
 from infra.common.artifacts import LINKS
+from tests.objects import thing
 
 Manifest = dict[str, Any]
 NAMESPACE, QUEUE = "team-research", "research"
@@ -51,34 +52,18 @@ def pod_spec(main: Manifest) -> Manifest:
 
 
 def pod(name: str, main: Manifest) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": pod_spec(main),
-    }
+    return thing("v1", "Pod", name, NAMESPACE, spec=pod_spec(main))
 
 
 def queued(api: str, kind: str, name: str, spec: Manifest) -> Manifest:
     """Return a job of any kind in the research team's queue."""
-    labels = {"kueue.x-k8s.io/queue-name": QUEUE}
-    return {
-        "apiVersion": api,
-        "kind": kind,
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
-        "spec": spec,
-    }
+    return thing(api, kind, name, NAMESPACE, labels={"kueue.x-k8s.io/queue-name": QUEUE}, spec=spec)
 
 
 def train_job(name: str, *, runtime: str, nodes: int, command: list[str]) -> Manifest:
-    spec = {
-        "runtimeRef": {"name": runtime},
-        "trainer": {
-            "numNodes": nodes,
-            "command": command,
-            "resourcesPerNode": {"requests": GPU, "limits": GPU},
-        },
-    }
+    gpu = {"resourcesPerNode": {"requests": GPU, "limits": GPU}}
+    trainer = {"numNodes": nodes, "command": command, **gpu}
+    spec = {"runtimeRef": {"name": runtime}, "trainer": trainer}
     return queued("trainer.kubeflow.org/v1alpha1", "TrainJob", name, spec)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,9 @@ PLUGIN = """\
 echo {port}
 exec sleep infinity
 """
+CACHES = {"UV_CACHE_DIR": ".cache/uv", "PIP_CACHE_DIR": ".cache/pip", "TRAINYARD_CACHE": ".cache/trainyard"}
+CACHES |= {"GOMODCACHE": "go/pkg/mod"}
+"""Variable → where a user has this cache without it."""
 _SECRET = ("AWS_", "GOOGLE_", "KUBECONFIG")
 
 
@@ -24,6 +28,22 @@ def plain_environment(folder: Path) -> dict[str, str]:
     """Return the environment without credentials, and with a separate state."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(_SECRET)}
     return {**inherited, "TRAINYARD_STATE": str(folder / "state")}
+
+
+def caches(*names: str) -> dict[str, str]:
+    """Return the variables by which a process with another home has this host's caches."""
+    return {name: os.environ.get(name, str(Path.home() / CACHES[name])) for name in names}
+
+
+def copy_repository(folder: Path, *but: str) -> None:
+    """Copy the files as in a new clone: no environment, no links to artifacts; and none of these folders."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
+    listed = capture([*command, ".", *(f":!{each}" for each in but)], cwd=ROOT, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        source, target = ROOT / name, folder / name
+        if source.is_file() and not source.is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
 
 
 def rehearse(folder: Path, stack: str, *arguments: str, stacks: Path | None = None, code: int = 0) -> Any:

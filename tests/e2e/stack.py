@@ -19,6 +19,7 @@ import yaml
 from engine.paths import REPOSITORY
 from engine.recovery import MARKER
 from local.cluster.processes import wait_until
+from tests.patches import changed
 from tests.processes import capture
 from trainyard_train.contract import read_metrics
 
@@ -36,12 +37,12 @@ Edit = Callable[[Declaration], object]
 
 def job(name: str, *interruptions: dict[str, int | str]) -> Edit:
     """Return an edit that gives the job this name and these interruptions."""
+    return patched({"job.name": name, "job.interruptions": list(interruptions)})
 
-    def edit(declaration: Declaration) -> None:
-        declaration["job"]["name"] = name
-        declaration["job"]["interruptions"] = list(interruptions)
 
-    return edit
+def patched(patch: Mapping[str, Any]) -> Edit:
+    """Return an edit by paths (tests/patches.py)."""
+    return lambda declaration: declaration.update(changed(declaration, patch))
 
 
 def overrides(**settings: bool | float | str) -> Edit:
@@ -206,6 +207,15 @@ class LocalStack:
         log = self.folder / f"{self._number_of_commands:02d}-{words[0]}"
         program = str(Path(sys.prefix) / "bin" / "trainyard")
         return Running([*self._wrap, program, *words], self.environment, log)
+
+    def run_folder(self, folder: Path, name: str, program: str) -> str:
+        """Run a program from a folder on two nodes to its end; return what is printed."""
+        (folder / "train.py").write_text(program)
+        words = ("run", "--team", "research", "--gpus", "2", "--nodes", "2", "--name", name)
+        command = [Path(sys.prefix) / "bin" / "trainyard", *words, "--", "python", "train.py"]
+        done = capture(command, env=self.environment, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def trainyard(self, *words: str, code: int = 0) -> CommandResult:
         """Run `trainyard …` to its end."""

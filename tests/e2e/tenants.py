@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from local.cluster.pki import Authority, CertificateSubject
 from tests.e2e.manifests import GPU, NAMESPACE, QUEUE, Manifest, container, legacy_job, mpi_job, pod_spec
 from tests.e2e.stack import SECONDS, LocalStack
+from tests.objects import thing
+from tests.servers import kubeconfig_of
 from trainyard.cli import app_of
 
 Command = Callable[..., str]
@@ -48,25 +50,15 @@ class Person:
     def create(self, manifest: Manifest, *, user: str = "", groups: tuple[str, ...] = ()) -> httpx.Response:
         """Try to create an object by a dry run; `user` is whom an administrator impersonates."""
         headers = [("impersonate-user", user), *(("impersonate-group", group) for group in groups)]
-        path = collection(manifest)
-        return self._http.post(
-            path, params={"dryRun": "All"}, json=manifest, headers=headers if user else None
-        )
+        given: dict[str, Any] = {"params": {"dryRun": "All"}, "headers": headers if user else None}
+        return self._http.post(collection(manifest), json=manifest, **given)
 
 
 def _kubeconfig(file: Path, server: str, authority: str, pair: Any) -> Path:
-    cluster = {"server": server, "certificate-authority": authority}
+    cluster = {"certificate-authority": authority}
     user = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
-    context = {"cluster": "trial", "user": "person", "namespace": NAMESPACE}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "trial", "cluster": cluster}],
-        "users": [{"name": "person", "user": user}],
-        "contexts": [{"name": "trial", "context": context}],
-        "current-context": "trial",
-    }
-    file.write_text(yaml.safe_dump(config))
+    config = kubeconfig_of(server, user, context="trial", namespace=NAMESPACE, **cluster)
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **config}))
     return file
 
 
@@ -117,12 +109,7 @@ def template(patch: Patch = _SOUND, *, gpu: bool = True) -> Manifest:
 
 def _object(api: str, kind: str, spec: Manifest, queue: str | None = QUEUE) -> Manifest:
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
-    return {
-        "apiVersion": api,
-        "kind": kind,
-        "metadata": {"name": "trial", "namespace": NAMESPACE, "labels": labels},
-        "spec": spec,
-    }
+    return thing(api, kind, "trial", NAMESPACE, labels=labels, spec=spec)
 
 
 def pod(patch: Patch = _SOUND, *, gpu: bool = True) -> Manifest:
@@ -157,15 +144,8 @@ def pytorch(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
 
 
 _PATCHED = {
-    "affinity",
-    "containers",
-    "initContainers",
-    "nodeSelector",
-    "securityContext",
-    "serviceAccountName",
-    "terminationGracePeriodSeconds",
-    "tolerations",
-    "volumes",
+    *("affinity", "containers", "initContainers", "nodeSelector", "securityContext", "serviceAccountName"),
+    *("terminationGracePeriodSeconds", "tolerations", "volumes"),
 }
 """Fields of a pod that a TrainJob's `runtimePatches` can set."""
 
@@ -180,12 +160,8 @@ def train_job(patch: Patch = _SOUND, *, queue: str | None = QUEUE) -> Manifest:
     laid = {"metadata": patch.get("metadata", {}), "spec": spec}
     jobs = [{"name": "node", "template": {"spec": {"template": laid}}}]
     patches = [{"manager": "trial", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}]
-    made = _object(
-        "trainer.kubeflow.org/v1alpha1",
-        "TrainJob",
-        {"runtimeRef": {"name": "torch-tcp"}, "trainer": {"numNodes": 1, "image": IMAGE}},
-        queue,
-    )
+    own = {"runtimeRef": {"name": "torch-tcp"}, "trainer": {"numNodes": 1, "image": IMAGE}}
+    made = _object("trainer.kubeflow.org/v1alpha1", "TrainJob", own, queue)
     return merged(made, {"spec": {"runtimePatches": patches}}) if patch else made
 
 
@@ -267,10 +243,8 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
     yield "replicas that no queue counts", "PyTorchJob", uncounted, "pytorchReplicaSpecs"
     scaled = {"elasticPolicy": {"maxReplicas": 9, "metrics": [{"type": "Resource"}]}}
     yield "a size that grows", "PyTorchJob", merged(pytorch(), {"spec": scaled}), "elasticPolicy.metrics"
-    template = {
-        "metadata": {"name": "mine"},
-        "spec": {**_CLAIM, "storageClassName": "", "volumeName": "others"},
-    }
+    others = {**_CLAIM, "storageClassName": "", "volumeName": "others"}
+    template = {"metadata": {"name": "mine"}, "spec": others}
     claims = {"spec": {"volumeClaimPolicies": [{"templates": [template]}]}}
     yield "a volume made for others", "JobSet", merged(job_set(), claims), "volumeClaimPolicies"
     exclusive = {"metadata": {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "zone"}}}
@@ -283,12 +257,8 @@ def jobs_by_themselves() -> Iterator[tuple[str, str, Manifest, str]]:
 def labelled_pods() -> Manifest:
     """Return a TrainJob that only adds a label to its runtime's pods."""
     laid = [{"name": "node", "template": {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}}]
-    patches = [
-        {
-            "manager": "example.com/trial",
-            "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": laid}}},
-        }
-    ]
+    spec = {"template": {"spec": {"replicatedJobs": laid}}}
+    patches = [{"manager": "example.com/trial", "trainingRuntimeSpec": spec}]
     return merged(train_job(), {"spec": {"runtimePatches": patches}})
 
 

@@ -34,6 +34,7 @@ from local.cluster.site import ClusterSite
 from local.cluster.volumes import GIB, BoundedVolume
 from local.toolchain import Toolchain, load_versions
 from tests.e2e.stack import BARE
+from tests.objects import thing
 from tests.processes import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -150,29 +151,15 @@ class Pods:
             "containers": [container],
             "volumes": [{"name": "data", "hostPath": {"path": self.data}}],
         }
-        self.api.apply(
-            f"{PODS}/{name}",
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "labels": {"app": name}},
-                "spec": spec,
-            },
-        )
+        self.api.apply(f"{PODS}/{name}", thing("v1", "Pod", name, labels={"app": name}, spec=spec))
         self.names.append(name)
 
     def serve(self, name: str, node: str) -> Object:
         """Create a Service with one pod."""
         self.run(name, node, "/bin/sh", "-c", SERVER)
-        made: Object = self.api.apply(
-            f"/api/v1/namespaces/default/services/{name}",
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": name},
-                "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]},
-            },
-        )
+        spec = {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}
+        path = f"/api/v1/namespaces/default/services/{name}"
+        made: Object = self.api.apply(path, thing("v1", "Service", name, spec=spec))
         return made
 
     def phase(self, name: str) -> str:

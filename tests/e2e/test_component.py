@@ -17,7 +17,9 @@ from infra.common import names
 from infra.stackfile.source import STACK_KEY
 from tests.e2e.engines import PLUGIN, installed
 from tests.e2e.release import own_program
-from tests.trainyard.commands.wrong_arguments import WRONG, with_wrong
+from tests.patches import changed
+from tests.processes import capture
+from tests.tables import table
 from trainyard.component.schema import PATH
 
 pytestmark = pytest.mark.engine
@@ -35,18 +37,12 @@ stacks = json.load(open("stacks.json"))
 made = [Cluster(name, stack) for name, stack in stacks.items()]
 pulumi.export("queues", made[0].queues)
 """
+WRONG = table(__file__, "wrong_arguments")
+"""Values with the right types, which languages accept and the spec refuses, all together."""
 TYPESCRIPT = Path(__file__).with_name("program.ts").read_text()
 NPM = (f"@pulumi/pulumi@{version('pulumi')}", "typescript@5")
-TSC = (
-    "--strict",
-    "--target",
-    "es2020",
-    "--module",
-    "commonjs",
-    "--moduleResolution",
-    "node",
-    "--skipLibCheck",
-)
+TSC = ("--strict", "--skipLibCheck", "--target", "es2020", "--module", "commonjs")
+TSC += ("--moduleResolution", "node")
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +78,7 @@ def in_python(folder: Path, stacks: dict[str, Any]) -> None:
 
 def pulumi(folder: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the engine to its end."""
-    command = ["pulumi", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    return capture(["pulumi", *words], cwd=folder, env=environment, timeout=600)
 
 
 def preview(folder: Path, environment: dict[str, str], *options: str, code: int = 0) -> Any:
@@ -168,7 +163,7 @@ def test_the_program_of_the_page_previews_with_its_job_and_beside_a_second_clust
 
 @pytest.mark.parametrize("write", [in_yaml, in_python])
 def test_all_wrong_arguments_are_reported(write: Any, environment: dict[str, str], project: Path) -> None:
-    write(project, {"research": with_wrong(shipped())})
+    write(project, {"research": changed(shipped(), WRONG)})
     reported_at_each_property(preview(project, environment, code=1))
 
 
@@ -195,17 +190,15 @@ def test_typescript_compiles_strictly_and_has_the_plan_and_the_refusals(
     shutil.copy(tmp_path / "sdk/package.json", tmp_path / "out/sdk")
 
     def run(stack: Any) -> subprocess.CompletedProcess[str]:
-        command = ["node", "out/program.js", json.dumps(stack)]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return capture(["node", "out/program.js", json.dumps(stack)], cwd=tmp_path, env=environment)
 
     right = run(shipped())
     # Besides the component's resources: the stack and the component.
     assert json.loads(right.stdout)["create"] == len(program) + 2, right.stderr[-2000:]
-    reported_at_each_property(run(with_wrong(shipped())).stdout)
+    reported_at_each_property(run(changed(shipped(), WRONG)).stdout)
     text = TYPESCRIPT.replace("{ stack }", "{ stack: { ...stack, name: 3 } }")
     (tmp_path / "program.ts").write_text(text)
-    check = ["npx", "tsc", *TSC, "--noEmit", "program.ts"]
-    wrong = subprocess.run(check, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    wrong = capture(["npx", "tsc", *TSC, "--noEmit", "program.ts"], cwd=tmp_path, env=environment)
     assert "not assignable to type" in wrong.stdout
 
 

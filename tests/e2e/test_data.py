@@ -18,6 +18,7 @@ from engine.engine import Engine
 from engine.paths import Paths
 from infra.errors import TrainyardError
 from rehearsal.faults import Faults
+from tests.patches import changed
 from trainyard.commands.stack.rehearse.command import rehearse_isolated
 from trainyard.commands.stack.rehearse.operations import EngineOperations, OperationOutcome
 from trainyard.stack.backup import Backup, back_up, take_over
@@ -51,12 +52,9 @@ def edited(operations: EngineOperations, edit: Edit) -> Iterator[Session]:
     """Edit the rehearsed stack's file within a block; return a session that sees it, on the same engine."""
     before = operations.project.file.read_text()
     data = operations.project.read()
-    for path, value in edit.items():
-        *parents, last = path.split(".")
-        at = data["config"]["trainyard:stack"]
-        for name in parents:
-            at = at.setdefault(name, {})
-        at[last] = at[last][:value] if path == "teams" else value
+    stack = data["config"]["trainyard:stack"]
+    kept = {"teams": stack["teams"][: edit["teams"]]} if "teams" in edit else {}
+    data["config"]["trainyard:stack"] = changed(stack, {**edit, **kept})
     if edit.get("target.deletion_protection") is False:
         data["config"]["trainyard:exemptions"] = exemptions()
     operations.project.rewrite(data)

@@ -12,20 +12,21 @@ from typing import Any
 import pytest
 import yaml
 
+from engine.paths import REPOSITORY
 from infra.common import names
 from local.cluster.commands import program, run
 from local.cluster.layout import Layout
 from tests.e2e.machine import Traces
-from tests.e2e.stack import FAR, NAME, NETWORK, CommandResult, Declaration, LocalStack
+from tests.e2e.stack import FAR, NETWORK, CommandResult, Declaration, LocalStack, patched
 from tests.processes import capture
+from tests.tables import table
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 FAR_NETWORK = {"pod_cidr": "10.234.0.0/16", "service_cidr": "10.235.0.0/16", "node_cidr": "10.236.0.0/24"}
 BETWEEN = IPv4Network("10.237.0.0/30")
 FLEET, QUEUE, NAMESPACE = "joined", "anywhere", "team-research"
-LIFETIME_SECONDS = 600
-"""The shortest lifetime of a token that an API server issues."""
+LIFETIME_SECONDS = 600  # as in fleet.yaml
 LEEWAY_SECONDS = 90
 """An API server accepts a token for a minute longer, and caches the result for ten seconds."""
 SECRET = f"fleet-{FLEET}-{FAR}"
@@ -38,10 +39,6 @@ def two_nodes(declaration: Declaration) -> None:
     declaration["queues"][0]["flavors"] = [{"pool": "on-demand", "quota": 1}]
 
 
-def elsewhere(declaration: Declaration) -> None:
-    declaration["target"]["network"] = dict(FAR_NETWORK)
-
-
 class FleetOfTwo:
     """A fleet of both clusters, operated as users do, by a stack file and plain Pulumi."""
 
@@ -50,28 +47,9 @@ class FleetOfTwo:
         self.file = manager.stacks / f"Pulumi.{FLEET}.yaml"
 
     def declare(self, serial: int = 0, **queue: Any) -> None:
-        fleet = {
-            "schema": 1,
-            "name": FLEET,
-            "manager": {"stack": NAME},
-            "workers": [{"name": FAR, "stack": FAR, "place": {"country": "DE"}}],
-            "credentials": {"lifetime_seconds": LIFETIME_SECONDS, "serial": serial},
-            "queues": [
-                {
-                    "name": QUEUE,
-                    "teams": ["research"],
-                    "quota": {"nvidia.com/gpu": 1},
-                    "runtimes": ["torch-distributed"],
-                    "residency": ["in:eu"],
-                    **queue,
-                }
-            ],
-        }
-        config = {
-            "pulumi:disable-default-providers": ["kubernetes"],
-            "trainyard:residency": {"allowed": ["in:eu"]},
-            "trainyard:fleet": fleet,
-        }
+        config = table(__file__, "fleet")
+        config["trainyard:fleet"]["credentials"]["serial"] = serial
+        config["trainyard:fleet"]["queues"][0] |= queue
         self.file.write_text(yaml.safe_dump({"config": config}))
 
     def init(self) -> None:
@@ -106,7 +84,7 @@ class FleetOfTwo:
         return _condition(self.hub.get("multikueuecluster", FAR), "Active") == "True"
 
     def submit(self, name: str, queue: str = QUEUE) -> None:
-        job = yaml.safe_load((Path(__file__).parents[2] / "examples" / "trainjob.yaml").read_text())
+        job = yaml.safe_load((REPOSITORY / "examples" / "trainjob.yaml").read_text())
         job["metadata"]["name"] = name
         job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = queue
         job["spec"]["trainer"]["numNodes"] = 1
@@ -124,15 +102,9 @@ class FleetOfTwo:
 
     def may(self, verb: str, resource: str, *where: str) -> bool:
         """Whether the manager's account may do this on the worker, by the worker's access review."""
-        asked = capture(
-            [
-                Path(__file__).parents[2] / ".trainyard" / "bin" / "kubectl",
-                f"--kubeconfig={self.far.kubeconfig}",
-                *("auth", "can-i", verb, resource, *where),
-                f"--as=system:serviceaccount:fleet-{FLEET}:hub",
-            ]
-        )
-        return asked.stdout.strip() == "yes"
+        kubectl = [REPOSITORY / ".trainyard/bin/kubectl", f"--kubeconfig={self.far.kubeconfig}"]
+        account = f"--as=system:serviceaccount:fleet-{FLEET}:hub"
+        return capture([*kubectl, "auth", "can-i", verb, resource, *where, account]).stdout.strip() == "yes"
 
     def authenticates(self, token: str) -> bool:
         """Whether the worker authenticates this token."""
@@ -158,23 +130,12 @@ def _join(manager: LocalStack, far: LocalStack) -> None:
     one, other = BETWEEN[1], BETWEEN[2]
 
     def ip(namespace: Path, *lines: str) -> None:
-        run(
-            program("nsenter"),
-            f"--net={namespace}",
-            "--",
-            program("ip"),
-            "-batch",
-            "-",
-            stdin="\n".join(lines),
-        )
+        command = (program("nsenter"), f"--net={namespace}", "--", program("ip"), "-batch", "-")
+        run(*command, stdin="\n".join(lines))
 
     ip(near, f"link add fleet type veth peer name fleet netns {there}")
-    ip(
-        near,
-        f"address add {one}/30 dev fleet",
-        "link set fleet up",
-        f"route add {FAR_NETWORK['node_cidr']} via {other}",
-    )
+    forth = f"route add {FAR_NETWORK['node_cidr']} via {other}"
+    ip(near, f"address add {one}/30 dev fleet", "link set fleet up", forth)
     back = [f"route add {NETWORK[name]} via {one}" for name in ("node_cidr", "pod_cidr")]
     ip(there, f"address add {other}/30 dev fleet", "link set fleet up", *back)
 
@@ -186,7 +147,7 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetOfTwo]:
     manager, far = LocalStack(folder), LocalStack(folder, name=FAR)
     before = {stack.name: Traces.of(folder, stack.name) for stack in (manager, far)}
     manager.declare(two_nodes)
-    far.declare(two_nodes, elsewhere)
+    far.declare(two_nodes, patched({"target.network": FAR_NETWORK}))
     fleet = FleetOfTwo(manager, far)
     try:
         for stack in (far, manager):

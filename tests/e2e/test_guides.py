@@ -7,7 +7,6 @@ validate their arguments. The fake of Kubernetes is attached, since there is no 
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,10 +28,11 @@ from rehearsal.fake_provider import FakeProvider
 from rehearsal.leaks import leaks_in
 from rehearsal.rehearse import ANY_VERSION, with_common
 from tests.e2e.guide import FencedBlock, Transcript, blocks, paste
-from tests.e2e.rehearsed import install_plugin
+from tests.e2e.rehearsed import caches, copy_repository, install_plugin
 from tests.e2e.test_templates import new_project
 from tests.infra.plan import stack_file
 from tests.processes import capture
+from tests.tables import table
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(3000)]
 
@@ -47,41 +47,12 @@ IN_THE_SOAK = set(TEMPLATES) - {"local"}
 PAGES = [ROOT / "README.md", ROOT / "docs/commands.md", *GUIDES.values(), *TEMPLATES.values()]
 EXECUTED = {page.relative_to(ROOT) for page in (*GUIDES.values(), *TEMPLATES.values())}
 """Pages whose blocks the tests below paste; blocks of other pages have a reason why not."""
-LEFT_OUT = {
-    "README.md: make",
-    "aws.md: aws",
-    "azure.md: trainyard",
-    "coreweave.md: trainyard",
-    "onprem.md: trainyard",
-}
+LEFT_OUT = {"README.md: make", "aws.md: aws"}
+LEFT_OUT |= {f"{kind}.md: trainyard" for kind in ("azure", "coreweave", "onprem")}
 """Page → beginnings of the blocks that cannot run here, for the reason on the page; it may not grow."""
-REFUSALS = {
-    "aws": (
-        ("no-cards", "spot-empty", "block-not-begun"),
-        ("quota-addresses", "quota-vpcs", "left-in-subnet", "left-in-group", "left-with-address"),
-    ),
-    "azure": (("no-cards", "spot-empty", "new-identity"), ("feature-off", "left-in-subnet")),
-    "coreweave": (("no-cards",), ("not-healthy",)),
-    "gcp": (("no-cards", "spot-empty", "not-on-demand"), ("service-agent", "left-in-network")),
-    "onprem": ((), ("no-cards", "left-in-namespace")),
-}
-"""Of each cloud, the refusals that its stack survives, and those that it is warned of early in `up` or
-`destroy`, which then runs once more. The others stop `up` late, and run in `make soak`."""
+REFUSALS = table(__file__, "refusals")
 CLIS = Path(__file__).with_name("clis")
-INHERITED = (
-    "HTTP",
-    "HTTPS",
-    "NO_PROXY",
-    "SSL_",
-    "REQUESTS_",
-    "PIP_",
-    "UV_",
-    "LANG",
-    "GO",
-    "http",
-    "https",
-    "no_proxy",
-)
+INHERITED = ("HTTP", "NO_PROXY", "SSL_", "REQUESTS_", "PIP_", "UV_", "LANG", "GO", "http", "no_proxy")
 """Prefixes of the variables by which this host reaches package indexes."""
 
 
@@ -112,15 +83,8 @@ def test_the_site_has_no_broken_link(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The repository's files as in a new clone: no environment, no links to artifacts."""
     folder = tmp_path_factory.mktemp("clone") / "trainyard"
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, listed.split("\0")):
-        source, target = ROOT / name, folder / name
-        if source.is_file() and not source.is_symlink():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
+    copy_repository(folder)
     return folder
 
 
@@ -134,16 +98,11 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def reader(home: Path, tmp_path: Path) -> dict[str, str]:
     """The environment of a reader's shell: a new home, and the caches of this host."""
-    caches = {
-        "TRAINYARD_CACHE": os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache/trainyard")),
-        "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache/uv")),
-        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", str(Path.home() / ".cache/pip")),
-    }
     ours = (str(ROOT / ".venv"), str(ROOT / ".trainyard"))
     folders = [each for each in os.environ["PATH"].split(os.pathsep) if not each.startswith(ours)]
     return {
         **{key: value for key, value in os.environ.items() if key.startswith(INHERITED)},
-        **caches,
+        **caches("TRAINYARD_CACHE", "UV_CACHE_DIR", "PIP_CACHE_DIR"),
         "HOME": str(home),
         "USER": "reader",
         "TERM": "xterm",

@@ -19,7 +19,7 @@ from infra.platform.jobs.runtimes import EX_NO_FABRIC
 from tests.e2e import manifests, packages_inside
 from tests.e2e.jobs import conditions, logs, logs_of_completed
 from tests.e2e.manifests import NAMESPACE
-from tests.e2e.stack import JOB, Declaration, LocalStack, Running, TrainingRun, job, overrides
+from tests.e2e.stack import JOB, Declaration, LocalStack, Running, TrainingRun, job, overrides, patched
 from trainyard.jobs.manifest import CHECKPOINTS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
@@ -157,19 +157,9 @@ def of_its_own(
     name: str, *, framework: str = "torch", command: str = "sleep 300", **trainer: object
 ) -> Declaration:
     """A job with a command, which knows nothing of Trainyard."""
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {"kueue.x-k8s.io/queue-name": "research"},
-        },
-        "spec": {
-            "runtimeRef": {"name": f"{framework}-{FABRIC}"},
-            "trainer": {"numNodes": 2, "command": command.split(), **trainer},
-        },
-    }
+    own = {"numNodes": 2, "command": command.split(), **trainer}
+    spec = {"runtimeRef": {"name": f"{framework}-{FABRIC}"}, "trainer": own}
+    return manifests.queued("trainer.kubeflow.org/v1alpha1", "TrainJob", name, spec)
 
 
 ON_FABRIC = {
@@ -268,7 +258,7 @@ def test_an_mpi_job_whose_worker_and_launcher_are_preempted_loses_no_step(
     stack: LocalStack, uninterrupted: TrainingRun
 ) -> None:
     run = stack.run_of("mpi")
-    with stack.declared(job("mpi"), by_mpi, overrides(pace_seconds=0.6)):
+    with stack.declared(job("mpi"), patched({"job.runtime": "mpi-tcp"}), overrides(pace_seconds=0.6)):
         submitted = stack.start("run", str(stack.job_file))
         for attempt, role in enumerate(("node", "launcher"), start=1):
             submitted.wait_for(
@@ -284,10 +274,6 @@ def test_an_mpi_job_whose_worker_and_launcher_are_preempted_loses_no_step(
     assert not run.repeated_steps
     assert run.sha256 == uninterrupted.sha256
     assert stack.counted_restarts("mpi") == 0
-
-
-def by_mpi(declaration: Declaration) -> None:
-    declaration["job"]["runtime"] = "mpi-tcp"
 
 
 def node_of_role(stack: LocalStack, name: str, role: str) -> str:

@@ -4,14 +4,13 @@ The stack file has `kind: onprem`; it was never deployed, and there is no state.
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.stack import Declaration, LocalStack
+from tests.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -23,30 +22,11 @@ dist.barrier()
 print("rank", os.environ["RANK"], "in", os.getcwd(), flush=True)
 """
 """With a collective, as a training program has."""
-IMAGE = f"registry.example.com/training@sha256:{'0' * 64}"
 
 
 def as_datacenter(declaration: Declaration) -> None:
     """The same teams and queue, on machines that somebody else looks after."""
-    declaration["target"] = {
-        "kind": "onprem",
-        "cluster": {"context": MEMBER},
-        "filesystem": {"kind": "nfs", "server": "nfs.example.com", "share": "/training"},
-        "object_store": {"endpoint": "https://s3.example.com"},
-        "training_image": IMAGE,
-        "network_operator": "existing",
-    }
-    declaration["pools"] = [
-        {"name": "system", "role": "system", "nodes": 1},
-        {
-            "name": "on-demand",
-            "capacity": "on-demand",
-            "nodes": 2,
-            "accelerator": {"model": "h100", "count": 1},
-        },
-    ]
-    declaration["queues"] = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 2}]}]
-    declaration["storage"] = {"checkpoints": {"size": "20Gi"}}
+    declaration |= table(__file__, "datacenter")
     declaration["job"]["name"] = "by-context"
     declaration["settings"] |= {"steps": 60}
 
@@ -114,18 +94,11 @@ def test_another_one_is_cancelled_with_how_to_continue(member: LocalStack) -> No
 
 def test_a_folder_of_code_runs_on_machines_that_others_look_after(member: LocalStack, tmp_path: Path) -> None:
     """By `kind: onprem`, and by the pools as the cluster reports them."""
-    (tmp_path / "train.py").write_text(PROGRAM)
-    program = str(Path(sys.prefix) / "bin" / "trainyard")
-    words = ["run", "--team", "research", "--gpus", "2", "--nodes", "2", "--name", "folder"]
-    command = [program, *words, "--", "python", "train.py"]
-    done = subprocess.run(command, env=member.environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "rank 0 in /mnt/job/code" in done.stdout and "folder: complete" in done.stdout
+    printed = member.run_folder(tmp_path, "folder", PROGRAM)
+    assert "rank 0 in /mnt/job/code" in printed and "folder: complete" in printed
     job = member.get("trainjob", "folder", "-n", NAMESPACE)
-    assert json.loads(job["metadata"]["annotations"]["trainyard.dev/origin"])["command"] == [
-        "python",
-        "train.py",
-    ]
+    origin = json.loads(job["metadata"]["annotations"]["trainyard.dev/origin"])
+    assert origin["command"] == ["python", "train.py"]
     cancelled = member.trainyard("cancel", "folder").text
     assert "/mnt/checkpoints/folder/run-" in cancelled
 

@@ -18,17 +18,13 @@ from rehearsal.leaks import known_in, leaks_in, lines_of
 from tests.e2e.guide import run_by
 from tests.e2e.machine import processes_of
 from tests.e2e.manifests import NAMESPACE, container, pod
-from tests.e2e.stack import NAME, Declaration, LocalStack
+from tests.e2e.stack import NAME, LocalStack, patched
+from tests.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
-DEPLOYMENTS = {
-    "jobset-system": 1,
-    "kubeflow-system": 1,
-    "kueue-system": 1,
-    "mpi-operator": 1,
-    "trainyard-storage": 1,
-}
+OPERATED = ("jobset-system", "kubeflow-system", "kueue-system", "mpi-operator", "trainyard-storage")
+"""Namespaces with one Deployment."""
 ROUND_TRIP = """
 import boto3, os
 store, bucket, text = boto3.client("s3"), "checkpoints", os.urandom(1 << 20)
@@ -57,9 +53,9 @@ def test_up_makes_the_nodes_and_the_operators_that_the_stack_declares(stack: Loc
     assert set(nodes) == {"system-0", "on-demand-0", "on-demand-1", "spot-0", "spot-1"}
     assert nodes["spot-0"]["status"]["allocatable"]["nvidia.com/gpu"] == "1"
     assert nodes["spot-0"]["metadata"]["labels"]["trainyard.dev/simulated"] == "true"
-    for namespace, number in DEPLOYMENTS.items():
-        deployments = stack.get("deployments", "-n", namespace)["items"]
-        assert [item["status"].get("readyReplicas") for item in deployments] == [1] * number
+    for namespace in OPERATED:
+        [deployment] = stack.get("deployments", "-n", namespace)["items"]
+        assert deployment["status"].get("readyReplicas") == 1
     assert stack.names("clusterqueues") == ["gpu", "small"]
     runtimes = ["mpi-distributed", "mpi-tcp", "torch-distributed", "torch-tcp"]
     assert stack.names("clustertrainingruntimes") == runtimes
@@ -201,44 +197,16 @@ def test_jobs_keep_their_training_environment_when_the_stack_gets_another_one_an
     stack.kubectl("delete", "pod", "-n", NAMESPACE, "ended")
 
 
-def smaller_quota(declaration: Declaration) -> None:
-    declaration["queues"][0]["flavors"][0]["quota"] = 1
-
-
-def one_more_team(declaration: Declaration) -> None:
-    declaration["teams"].append({"name": "vision", "queue": "gpu"})
-
-
-def one_more_spot_node(declaration: Declaration) -> None:
-    declaration["pools"][2]["nodes"] = 3
-
-
 def test_a_change_of_the_stack_file_touches_what_it_names_and_nothing_else(stack: LocalStack) -> None:
     uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in stack.get("nodes")["items"]}
     before = stack.get("clusterqueue", "gpu")["metadata"]["generation"]
-    with stack.declared(smaller_quota, one_more_team, one_more_spot_node):
+    changes = {"queues[0].flavors[0].quota": 1, "pools[2].nodes": 3}  # and one more team
+    with stack.declared(patched({**changes, "teams[3]": {"name": "vision", "queue": "gpu"}})):
         done = stack.trainyard("up")
     # The volume of the training environment carries the digest of what it holds.
     changed = [re.sub(r"-[0-9a-f]{8}$", "", name) for name in done.changed]
-    assert [name for name in changed if "Queue" in name or "team-" in name] == [
-        "apps/v1:Deployment team-vision/uploads",
-        "apps/v1:StatefulSet trainyard-logs/team-vision",
-        "core/v1:LimitRange team-vision/team",
-        "core/v1:Namespace team-vision",
-        f"core/v1:PersistentVolume {NAME}-team-vision-checkpoints",
-        f"core/v1:PersistentVolume {NAME}-team-vision-training-env",
-        "core/v1:PersistentVolumeClaim team-vision/checkpoints",
-        "core/v1:PersistentVolumeClaim team-vision/training-env",
-        # With the nodes grow the processors and memory that a team may ask for.
-        "core/v1:ResourceQuota team-platform/team",
-        "core/v1:ResourceQuota team-research/team",
-        "core/v1:ResourceQuota team-vision/team",
-        "core/v1:Secret team-vision/object-store",
-        "kueue.x-k8s.io/v1beta2:ClusterQueue gpu",
-        "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/default",
-        "kueue.x-k8s.io/v1beta2:LocalQueue team-vision/vision",
-        "networking.k8s.io/v1:NetworkPolicy team-vision/team",
-    ]
+    of_teams = [name for name in changed if "Queue" in name or "team-" in name]
+    assert of_teams == table(__file__, "changed")
     restarted = {name for name in changed if name.startswith("apps/v1:") and "team-vision" not in name}
     assert not restarted, "no operator restarts"
     queue = stack.get("clusterqueue", "gpu")

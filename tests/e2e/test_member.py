@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -83,15 +84,10 @@ def test_a_member_gets_a_context_from_a_file_without_secrets(stack: LocalStack, 
     stack.trainyard("team", "access", "--team", "research", "--to", str(file))
     assert not {"client-key-data", "client-certificate-data", "token"} & set(file.read_text().split(":"))
     programs = Path(sys.prefix) / "bin"
-    environment = {
-        **stack.environment,
-        "KUBECONFIG": str(kubeconfig),
-        "PATH": f"{programs}:{os.environ['PATH']}",
-    }
-    for words in (
-        ["team", "login", str(file)],
-        ["jobs", "--context", f"{stack.name}-research", "--stack", "unwritten"],
-    ):
+    path = f"{programs}:{os.environ['PATH']}"
+    environment = {**stack.environment, "KUBECONFIG": str(kubeconfig), "PATH": path}
+    jobs = ["jobs", "--context", f"{stack.name}-research", "--stack", "unwritten"]
+    for words in (["team", "login", str(file)], jobs):
         done = capture([programs / "trainyard", *words], env=environment)
         assert done.returncode == 0, done.stderr
         assert "of research" in done.stdout if words[0] == "team" else JOB in done.stdout
@@ -148,11 +144,9 @@ def test_a_paused_job_saves_and_continues_with_the_next_step(stack: LocalStack, 
     assert state(member) == "paused"
     assert "paused already" in member("pause", JOB)
     exiting = b"saving at the end of this step, then exiting"
-    last = ("--attempt", "0", "--node", "1")
     # The collector keeps what a node's pods write a moment later, on a busy machine seconds.
-    stack.wait_until(
-        lambda: exiting in asked_logs(stack, JOB, *last).stdout, "the last lines of deleted pods"
-    )
+    last = (JOB, "--attempt", "0", "--node", "1")
+    stack.wait_until(lambda: exiting in asked_logs(stack, *last).stdout, "the last lines of deleted pods")
     member("resume", JOB)
     stack.wait_until(lambda: len(run.nodes) == 2, "a second attempt")
     run.assert_no_checkpointed_step_was_lost()
@@ -197,10 +191,8 @@ def test_all_output_of_the_ranks_is_retained_after_two_failed_nodes(
         stack.trainyard("local", "preempt", failed[0], "--notice", "3")
         failed[1] = node_of(stack, written, attempt=1)
         stack.trainyard("local", "preempt", failed[0], "--return")
-        last = ("--attempt", "1", "--node", "0")
-        stack.wait_until(
-            lambda: b"node 0 says 1 " in asked_logs(stack, VERBOSE, *last).stdout, "what was written at first"
-        )
+        last, first = (VERBOSE, "--attempt", "1", "--node", "0"), b"node 0 says 1 "
+        stack.wait_until(lambda: first in asked_logs(stack, *last).stdout, "what was written at first")
         stack.trainyard("local", "preempt", failed[1], "--no-notice")
         node_of(stack, written, attempt=2)
         (written / "stop").touch()
@@ -234,17 +226,12 @@ def ended_in_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def node_of(stack: LocalStack, written: Path, attempt: int) -> str:
     """Return where the first node of an attempt runs, once all its nodes have written enough."""
     files = [written / f"{attempt}-{node}" / "out" for node in range(2)]
-    stack.wait_until(
-        lambda: all(file.exists() and file.stat().st_size > 11_010_000 for file in files), "long output"
-    )
-    pods = stack.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")["items"]
-    [node] = [
-        pod["spec"]["nodeName"]
-        for pod in pods
-        if pod["metadata"]["name"].startswith(f"{VERBOSE}-node-0-0-")
-        and "deletionTimestamp" not in pod["metadata"]
-    ]
-    return str(node)
+    long = 11_010_000
+    stack.wait_until(lambda: all(each.exists() and each.stat().st_size > long for each in files), "output")
+    running = stack.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")["items"]
+    staying = [pod for pod in running if "deletionTimestamp" not in pod["metadata"]]
+    [pod] = [pod for pod in staying if pod["metadata"]["name"].startswith(f"{VERBOSE}-node-0-0-")]
+    return str(pod["spec"]["nodeName"])
 
 
 def has_rotated(stack: LocalStack, node: str) -> bool:
@@ -343,14 +330,11 @@ def trainjob(stack: LocalStack, name: str) -> dict[str, str]:
 
 @pytest.mark.usefixtures("member")
 def test_a_folder_runs_on_all_ranks_and_ctrl_c_leaves_it_running(stack: LocalStack, folder: Path) -> None:
-    program = str(Path(sys.prefix) / "bin" / "trainyard")
-    environment = {**os.environ, "KUBECONFIG": str(stack.folder / "mei.kubeconfig")}
-    target = ("--context", "trial", "--stack", "unwritten")
+    run_mine, environment = as_mei(stack, *RUN_MINE, "--name", MINE)
     handles_sigint = ("env", "--default-signal=INT")  # background processes and their children ignore it
-    command = [*handles_sigint, program, *RUN_MINE, "--name", MINE, *target, "--", "python", "train.py", "7"]
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    command = [*handles_sigint, *run_mine, "--", "python", "train.py", "7"]
+    read: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=environment, **read) as process:
         assert process.stdout and process.stderr
         message = process.stdout.readline()
         process.send_signal(signal.SIGINT)
@@ -382,10 +366,8 @@ def test_the_same_code_is_sent_once_and_followed_to_its_end(
     with pytest.raises(TrainyardError, match="failed") as failed:
         member("run", "job.yaml")
     assert failed.value.exit_code is ExitCode.JOB_FAILED
-    code = json.loads(trainjob(stack, "written")["trainyard.dev/origin"])["code"]
-    assert code == json.loads(trainjob(stack, MINE)["trainyard.dev/origin"])["code"], (
-        "job.yaml is not tracked"
-    )
+    own, mine = (json.loads(trainjob(stack, job)["trainyard.dev/origin"]) for job in ("written", MINE))
+    assert own["code"] == mine["code"], "job.yaml is not tracked"
 
 
 def test_a_dry_run_prints_the_job_and_starts_nothing(

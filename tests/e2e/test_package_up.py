@@ -22,7 +22,7 @@ from tests.e2e.git_server import PRINTED, published
 from tests.e2e.guide import blocks, paste
 from tests.e2e.leftovers import exclusive, remove
 from tests.e2e.machine import Traces
-from tests.e2e.rehearsed import plain_environment
+from tests.e2e.rehearsed import caches, plain_environment
 from tests.processes import capture
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1500)]
@@ -47,8 +47,6 @@ def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
     installed(state)
     for folder in ("home", "backend"):
         (tmp_path / folder).mkdir()
-    cache = os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache/trainyard"))
-    modules = os.environ.get("GOMODCACHE", str(Path.home() / "go/pkg/mod"))
     with exclusive(*NAMES, progress=for_stream()):
         yield {
             **plain_environment(tmp_path),
@@ -58,8 +56,7 @@ def reader(tmp_path: Path) -> Iterator[dict[str, str]]:
             "PULUMI_BACKEND_URL": (tmp_path / "backend").as_uri(),
             "PATH": f"{ROOT / '.trainyard/bin'}:{ROOT / '.venv/bin'}:{os.environ['PATH']}",
             "TERM": "xterm",
-            "TRAINYARD_CACHE": cache,
-            "GOMODCACHE": modules,
+            **caches("TRAINYARD_CACHE", "GOMODCACHE"),
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }
         assert not {run for run in run_folders().values() if state in run.parents}, "clusters that are left"
@@ -75,11 +72,10 @@ def newcomer(reader: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]
     (programs / "uv").symlink_to(ROOT / ".venv/bin/uv")
     ours = (str(ROOT / ".venv"), str(ROOT / ".trainyard"))
     system = [each for each in os.environ["PATH"].split(os.pathsep) if not each.startswith(ours)]
-    caches = {"UV_CACHE_DIR": ".cache/uv", "PIP_CACHE_DIR": ".cache/pip"}
     remove(GUIDED, within=Path(tempfile.gettempdir()), progress=for_stream())
     yield {
         **{key: value for key, value in reader.items() if key not in ("VIRTUAL_ENV", "PULUMI_BACKEND_URL")},
-        **{key: os.environ.get(key, str(Path.home() / folder)) for key, folder in caches.items()},
+        **caches("UV_CACHE_DIR", "PIP_CACHE_DIR"),
         "PULUMI_HOME": str(tmp_path / "home/.pulumi"),
         "PATH": os.pathsep.join([str(programs), *system]),
     }
@@ -93,9 +89,8 @@ def test_the_commands_of_the_guide_work_from_up_to_down_as_printed(
     folder, state = tmp_path / "folder", tmp_path / "state"
     folder.mkdir()
     with published(tmp_path) as release:
-        printed = [
-            replace(each, text=each.text.replace(PRINTED, release.address), test="") for each in blocks(PAGE)
-        ]
+        own = release.address
+        printed = [replace(each, text=each.text.replace(PRINTED, own), test="") for each in blocks(PAGE)]
         before = Traces.of(state, GUIDED)
         shown = paste(printed, folder, {**newcomer, **release.trusted}, folder / "none")
     assert shown.code == 0, shown.text[-6000:]
@@ -133,10 +128,8 @@ def test_two_clusters_of_one_program_have_a_job_each(reader: dict[str, str], tmp
     for name in NAMES:
         resources[name] = {"type": "trainyard:Cluster", "properties": {"stack": declared(name)}}
         (stacks / f"Pulumi.{name}.yaml").write_text(yaml.safe_dump({"config": {STACK_KEY: declared(name)}}))
-    resources["api"] = {
-        "type": "pulumi:providers:kubernetes",
-        "properties": {"kubeconfig": "${near.kubeconfig}"},
-    }
+    kubeconfig = {"kubeconfig": "${near.kubeconfig}"}
+    resources["api"] = {"type": "pulumi:providers:kubernetes", "properties": kubeconfig}
     resources["job"] = training_job("declared", {"queues": "${near.queues}"}, queue="gpu")
     program = {"name": "two", "runtime": "yaml", "plugins": PLUGIN, "resources": resources}
     program["outputs"] = {name: f"${{{name}.endpoint}}" for name in NAMES}

@@ -1,6 +1,6 @@
 """The lifecycle of a small stack: faults at its first `up`, then previews of how its pools change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -9,40 +9,18 @@ import pytest
 from engine.paths import Paths
 from rehearsal.faults import Faults
 from rehearsal.rehearse import Rehearsal
+from tests.patches import changed
 from trainyard.commands.stack.rehearse import command
 from trainyard.commands.stack.rehearse.operations import EngineOperations
 from trainyard.stack.session import Session
 
 pytestmark = pytest.mark.engine
 
-Edit = Callable[[dict[str, Any]], None]
-
-
-def _bigger(stack: dict[str, Any]) -> None:
-    stack["pools"][0]["nodes"] = 2
-
-
-def _another_machine(stack: dict[str, Any]) -> None:
-    stack["pools"][0]["machine"] = "g6.2xlarge"
-
-
-def _other_tags(stack: dict[str, Any]) -> None:
-    stack["target"]["tags"]["owner"] = "somebody-else"  # machines have them by their launch template
-
-
-def _without(stack: dict[str, Any]) -> None:
-    stack["pools"][0]["name"] = "other"
-
-
-def _other_tags_and_name(stack: dict[str, Any]) -> None:
-    _other_tags(stack)
-    _without(stack)
-
-
-EDITS: Mapping[str, Edit] = {
-    "machine": _another_machine,
-    "tags and name": _other_tags_and_name,
-    "size": _bigger,
+EDITS: Mapping[str, Mapping[str, Any]] = {
+    "machine": {"pools[0].machine": "g6.2xlarge"},
+    # Machines have the tags by their launch template.
+    "tags and name": {"target.tags.owner": "somebody-else", "pools[0].name": "other"},
+    "size": {"pools[0].nodes": 2},
 }
 """Edits; the last one has the resources of the update, since policies require a preview of them."""
 
@@ -56,7 +34,7 @@ class Watched(EngineOperations):
         before = self.project.file.read_text()
         for name, edit in EDITS.items():
             data = self.project.read()
-            edit(data["config"]["trainyard:stack"])
+            data["config"]["trainyard:stack"] = changed(data["config"]["trainyard:stack"], edit)
             self.project.rewrite(data)
             self.announced[name] = self.preview().notes
             self.project.file.write_text(before)

@@ -13,6 +13,7 @@ from tests.e2e.rehearsed import install_plugin, rehearse
 from tests.infra.golden import CASES, VARIANTS, subject
 from tests.infra.plan import stack_file
 from tests.mac.host import environment, trainyard
+from tests.tables import table
 
 pytestmark = pytest.mark.engine
 
@@ -110,22 +111,6 @@ def test_an_existing_cluster_still_exists_in_the_end(case: Path, tmp_path: Path)
     assert [each for each in report["order"] if each.startswith(pool)]
 
 
-ALSO_EXISTING = {
-    "existing_bucket": True,
-    "kms_key": "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000",
-    "filesystem": {
-        "kind": "lustre",
-        "capacity": "4800Gi",
-        "zone": "us-east-2b",
-        "link": False,
-        "existing": {
-            "id": "fs-0123456789abcdef0",
-            "mount_name": "abcdefgh",
-            "security_group": "sg-0123456789abcdef1",
-        },
-    },
-}
-"""Existing resources that a stack can use, besides a network and a cluster."""
 OF_THEIR_OWNER = tuple(
     f"aws:{each}" for each in ("ec2/vpc:", "ec2/subnet:", "eks/cluster:", "s3/", "kms/", "fsx/", "efs/")
 )
@@ -135,7 +120,7 @@ OF_THEIR_OWNER = tuple(
 @pytest.mark.soak
 def test_existing_resources_are_neither_adopted_nor_removed(tmp_path: Path) -> None:
     case = CASES / "existing-cluster" / "aws.yaml"
-    report = rehearse_case(tmp_path, case, "--adopt", provider=ALSO_EXISTING)
+    report = rehearse_case(tmp_path, case, "--adopt", provider=table(__file__, "existing"))
     assert not [each for each in report["order"] if each.startswith(OF_THEIR_OWNER)]
     made = [each for each in report["order"] if each.startswith("aws:")]
     changes = {phase["name"]: phase["changes"] for phase in report["phases"]}

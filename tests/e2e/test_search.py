@@ -11,7 +11,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from tests.e2e.manifests import NAMESPACE
-from tests.e2e.stack import Declaration, LocalStack
+from tests.e2e.stack import LocalStack, patched
 from trainyard_train.contract import read_metrics
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
@@ -19,11 +19,6 @@ TRIALS = 8
 QUOTA = 4
 """Trials that run at once: the quota of both flavors."""
 SETTINGS = {"steps": 160, "evaluate_every": 10, "checkpoint.every_steps": 10, "pace_seconds": 0.15}
-
-
-def tuned(declaration: Declaration) -> None:
-    declaration["job"]["name"] = "tuned"
-    declaration["settings"] = dict(SETTINGS)
 
 
 def trials(folder: Path) -> list[FrozenTrial]:
@@ -71,7 +66,7 @@ def test_a_search_is_queued_prunes_trials_and_survives_the_failure_of_a_node(
         yaml.safe_dump({"config": "training/configs/digits.yaml", "trials": TRIALS, "search": space})
     )
     folder = stack.data / "checkpoints" / "research" / "tuned-search" / "run-001"
-    with stack.declared(tuned):
+    with stack.declared(patched({"job.name": "tuned", "settings": SETTINGS})):
         output = stack.trainyard("job", "search", str(file), "--job", str(stack.job_file))
     assert f"submitted {TRIALS} trials as tuned-search run-001 to the queue of team research" in output.text
 

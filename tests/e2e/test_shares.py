@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.manifests import container, pod_spec
 from tests.e2e.stack import Declaration, LocalStack
+from tests.objects import thing
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
@@ -63,13 +64,9 @@ class AcceleratorUse:
 
 def job(stack: LocalStack, team: str, number: int, seconds: float) -> Declaration:
     body = pod_spec(container(stack.training_image, ["sleep", f"{seconds:.1f}"], gpu=True))
+    spec = {"suspend": True, "template": {"spec": {**body, "terminationGracePeriodSeconds": 1}}}
     labels = {"kueue.x-k8s.io/queue-name": team}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": f"trace-{number}", "namespace": f"team-{team}", "labels": labels},
-        "spec": {"suspend": True, "template": {"spec": {**body, "terminationGracePeriodSeconds": 1}}},
-    }
+    return thing("batch/v1", "Job", f"trace-{number}", f"team-{team}", labels=labels, spec=spec)
 
 
 def held(stack: LocalStack, team: str) -> list[AcceleratorUse]:

@@ -24,6 +24,8 @@ from tests.e2e.stack import Declaration, LocalStack
 from tests.infra.golden import CASES, GOLDEN, assert_matches
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import Plan, plan, pools_of, stack_file
+from tests.objects import thing
+from tests.tables import table
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -32,22 +34,9 @@ REQUESTS = LINKS / "charts" / "provisioning-requests.yaml"
 """The definition that stacks with autoscaled pools have, which Kueue reads when it starts."""
 NAMESPACE, NAME = "team-research", "example"
 NODES = 2
-ADVERTISED = {
-    "aws": {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "16", "hugepages-2Mi": "16Gi"},
-    "aws-dev": {"nvidia.com/gpu": "1"},
-    "gcp": {"nvidia.com/gpu": "8"},
-    "gcp-tpu": {"google.com/tpu": "4"},
-    "azure": {"nvidia.com/gpu": "8", "rdma/ib": "8"},
-    "coreweave": {"nvidia.com/gpu": "8", "rdma/ib": "1"},
-    "racks": {"nvidia.com/gpu": "4", "rdma/ib": "1"},
-    "onprem": {"nvidia.com/gpu": "8", "rdma/ib_shared": "1"},
-}
-"""Stack → resources of a node of its job pools, as the target's device plugins advertise them."""
+ADVERTISED = table(__file__, "advertised")
 UNSERVED = {
-    "aws": set[str](),
-    "aws-dev": set[str](),
     "gcp": {"networking.gke.io/v1"},
-    "gcp-tpu": set[str](),
     "azure": {"mellanox.com/v1alpha1", "nfd.k8s-sigs.io/v1alpha1"},
     "coreweave": {"compute.coreweave.com/v1alpha1"},
     "racks": {"compute.coreweave.com/v1alpha1", "resource.nvidia.com/v1beta1"},
@@ -59,17 +48,9 @@ WORKLOADS = {"DaemonSet", "Deployment", "Job", "StatefulSet"}
 DRIVER, CHANNELS = "compute-domain.nvidia.com", "compute-domain-default-channel.nvidia.com"
 """NVIDIA's driver of NVLink domains, and its class of devices: a node has a channel of the one it is in."""
 STACKS_OWN = (
-    "clustertrainingruntime",
-    "localqueue -A",
-    "clusterqueue",
-    "admissioncheck",
-    "provisioningrequestconfig",
-    "resourceflavor",
-    "topologies.kueue.x-k8s.io",
-    "storageclass",
-    "deviceclass",
-    "resourceslice",
-    "resourceclaimtemplate -A",
+    "clustertrainingruntime, localqueue -A, clusterqueue, admissioncheck, provisioningrequestconfig,"
+    " resourceflavor, topologies.kueue.x-k8s.io, storageclass, deviceclass, resourceslice,"
+    " resourceclaimtemplate -A"
 )
 """Objects that every stack has under the same names, or does not have."""
 
@@ -112,12 +93,7 @@ def _node(pool: PoolSettings, index: int, levels: set[str]) -> Declaration:
     topology = {level: f"{pool.name}-{level.rpartition('/')[2]}" for level in levels}
     labels = {**topology, **pool.labels, **pool.cloud_labels, names.HOSTNAME_LABEL: name}
     cloud = [{"key": key, "value": "present", "effect": "NoSchedule"} for key in pool.cloud_taints]
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": [*pool.taints, *cloud]},
-    }
+    return thing("v1", "Node", name, labels=labels, spec={"taints": [*pool.taints, *cloud]})
 
 
 def heartbeat(cluster: LocalStack, half: TargetHalf) -> None:
@@ -149,7 +125,7 @@ def operators(platform: LocalStack) -> LocalStack:
 
 def make_room(cluster: LocalStack) -> None:
     """Delete the objects that differ by stack: queues, runtimes, and the volumes of teams."""
-    for kind in STACKS_OWN:
+    for kind in STACKS_OWN.split(","):
         cluster.kubectl("delete", *kind.split(), "--all")
     teams = [name for name in cluster.names("namespaces") if name.startswith("team-")]
     for team in teams:
@@ -176,7 +152,7 @@ def applied(operators: LocalStack, occupied: set[str], half: TargetHalf) -> Iter
     """The cluster with the stack's objects, as far as they can be created here."""
     served = set(operators.kubectl("api-versions").split())
     objects = [each for each in half.objects if each["apiVersion"] in served]
-    assert {each["apiVersion"] for each in half.objects} - served == UNSERVED[half.name]
+    assert {each["apiVersion"] for each in half.objects} - served == UNSERVED.get(half.name, set())
     nodes = {each["metadata"]["name"] for each in half.nodes}
     objects = [each for each in objects if each["kind"] != "Node" or each["metadata"]["name"] in nodes]
     selected = [each for each in objects if _is_created(each, occupied)]
@@ -229,18 +205,13 @@ def provision(cluster: LocalStack) -> None:
         spec, name = claim["spec"], claim["metadata"]["name"]
         if not spec.get("volumeName"):
             volume = {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": f"provisioned-{name}"},
-                "spec": {
-                    "accessModes": spec["accessModes"],
-                    "capacity": spec["resources"]["requests"],
-                    "claimRef": {"namespace": NAMESPACE, "name": name},
-                    "hostPath": {"path": "/nowhere"},
-                    "storageClassName": spec["storageClassName"],
-                },
+                "accessModes": spec["accessModes"],
+                "capacity": spec["resources"]["requests"],
+                "claimRef": {"namespace": NAMESPACE, "name": name},
+                "hostPath": {"path": "/nowhere"},
+                "storageClassName": spec["storageClassName"],
             }
-            apply(cluster, [volume])
+            apply(cluster, [thing("v1", "PersistentVolume", f"provisioned-{name}", spec=volume)])
 
 
 def channels(half: TargetHalf) -> list[Declaration]:
@@ -265,9 +236,8 @@ def channels(half: TargetHalf) -> list[Declaration]:
     return made
 
 
-def _dra(kind: str, name: str, spec: Declaration, **more: str) -> Declaration:
-    metadata = {"name": name, **more}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+def _dra(kind: str, name: str, spec: Declaration, namespace: str = "") -> Declaration:
+    return thing("resource.k8s.io/v1", kind, name, namespace, spec=spec)
 
 
 def test_the_example_job_trains_on_the_local_stack(platform: LocalStack) -> None:
@@ -331,9 +301,9 @@ def test_a_guides_questions_are_answered(applied: LocalStack, half: TargetHalf) 
     assert [line for line in shown.splitlines() if line.startswith(node)], shown
     columns = [each.stdout for each in answers if "custom-columns" in each.args[-1]]
     amounts = set(ADVERTISED[half.name].values()) - {"16Gi"}
-    for table in columns:
-        [row] = [line.split() for line in table.splitlines() if line.startswith(node)]
-        assert amounts <= set(row), table
+    for text in columns:
+        [row] = [line.split() for line in text.splitlines() if line.startswith(node)]
+        assert amounts <= set(row), text
 
 
 def target_fields(pod: Declaration) -> Declaration:

@@ -25,7 +25,7 @@ from rehearsal.rehearse import ANY_VERSION, with_common
 from rehearsal.store import ResourceStore, StoredResource
 from tests.e2e.engines import OwnFakeProvider, ProjectEngine, engine_for
 from tests.e2e.pipelines import GITHUB_FILES, GITLAB, github_steps, gitlab, written
-from tests.e2e.rehearsed import install_plugin, leaks_reported, plain_environment, rehearse
+from tests.e2e.rehearsed import caches, install_plugin, leaks_reported, plain_environment, rehearse
 from tests.processes import capture
 from trainyard.stack.access import kubeconfig_for
 from trainyard.stack.session import Session
@@ -50,7 +50,7 @@ def new_project(template: str, folder: Path) -> Path:
     command = ["pulumi", "new", str(TEMPLATES / template), "--generate-only", "--yes", "--dir", str(project)]
     answers = ["--name", "research", "--description", "Models of the research team"]
     environment = {**plain_environment(folder), "PATH": path, "PULUMI_HOME": str(folder / "home")}
-    made = subprocess.run([*command, *answers], env=environment, check=False, capture_output=True, text=True)
+    made = capture([*command, *answers], env=environment)
     assert made.returncode == 0, made.stderr
     return project
 
@@ -65,9 +65,8 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
     assert not [text for text in texts if "${PROJECT}" in text or "${DESCRIPTION}" in text]
     organisation = str(TEMPLATES / "pipelines/organisation.json")
     with engine_for(project, tmp_path) as engine:
-        evaluated = engine.preview(
-            "--policy-pack", str(ROOT / "policies"), "--policy-pack-config", organisation
-        )
+        packs = ("--policy-pack", str(ROOT / "policies"), "--policy-pack-config", organisation)
+        evaluated = engine.preview(*packs)
         shown = evaluated.stdout + evaluated.stderr
         assert evaluated.returncode == 0, shown[-3000:]
         assert "+  trainyard:index:Cluster cluster create" in shown
@@ -92,10 +91,8 @@ def test_a_training_job_previews_through_the_package_under_the_policies(tmp_path
     with engine_for(project, tmp_path, shared=True) as engine:
         evaluated = engine.preview(*EVALUATED)
         assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
-        assert (
-            "kubernetes:trainer.kubeflow.org/v1alpha1:TrainJob team-research/research create"
-            in evaluated.stdout
-        )
+        job = "kubernetes:trainer.kubeflow.org/v1alpha1:TrainJob team-research/research"
+        assert f"{job} create" in evaluated.stdout
         assert "no policy evaluates" not in evaluated.stdout
         for asked, local_queue in (("gpu", "research"), ("amd", "research-amd")):
             _change_job(project, queue=asked)
@@ -207,12 +204,9 @@ def test_a_program_without_a_trainyard_cluster_is_evaluated_too(tmp_path: Path) 
 
 def test_the_kubeconfig_is_an_output_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = new_project("aws", tmp_path)
-    outputs = {"kubeconfig": {"fn::secret": "that of the project"}}
-    (project / "Pulumi.yaml").write_text(
-        yaml.safe_dump(
-            {"name": "research", "runtime": "yaml", "stackConfigDir": "stacks", "outputs": outputs}
-        )
-    )
+    program: dict[str, Any] = {"name": "research", "runtime": "yaml", "stackConfigDir": "stacks"}
+    program["outputs"] = {"kubeconfig": {"fn::secret": "that of the project"}}
+    (project / "Pulumi.yaml").write_text(yaml.safe_dump(program))
     with engine_for(project, tmp_path) as engine:
         assert engine.pulumi("stack", "init", "dev").returncode == 0
         assert engine.pulumi("up", "-s", "dev", "--yes", "--skip-preview").returncode == 0
@@ -253,9 +247,8 @@ def test_the_workflows_pass_their_linter(tmp_path: Path) -> None:
 )
 def test_the_pipeline_fits_gitlabs_own_schema(change: Mapping[str, Any], code: int, tmp_path: Path) -> None:
     pipeline = tmp_path / "gitlab-ci.yml"
-    pipeline.write_text(
-        f"{written('gitlab/.gitlab-ci.yml')}\n{yaml.safe_dump(dict(change)) if change else ''}"
-    )
+    added = yaml.safe_dump(dict(change)) if change else ""
+    pipeline.write_text(f"{written('gitlab/.gitlab-ci.yml')}\n{added}")
     schema = ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"]
     checked = capture([BIN / "check-jsonschema", *schema, pipeline])
     assert checked.returncode == code, checked.stdout
@@ -270,12 +263,9 @@ class Runner:
 
     def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a step in the shell that the pipelines use."""
-        ended = capture(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-            cwd=self.workspace,
-            env={**self.environment, **variables},
-            timeout=900,
-        )
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        environment = {**self.environment, **variables}
+        ended = capture(command, cwd=self.workspace, env=environment, timeout=900)
         assert leaks_reported(ended) == []
         return ended
 
@@ -286,14 +276,13 @@ def runner(tmp_path: Path) -> Runner:
     workspace.mkdir()
     (workspace / "trainyard").symlink_to(ROOT)
     project = new_project("aws", workspace)
-    environment = plain_environment(tmp_path)
     install_plugin(tmp_path / "home", "aws", port=0)  # as if `prepare` had downloaded it; it is not started
     return Runner(
         workspace,
         {
-            **environment,
+            **plain_environment(tmp_path),
             "HOME": str(tmp_path / "home"),
-            "TRAINYARD_CACHE": os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache" / "trainyard")),
+            **caches("TRAINYARD_CACHE"),
             "STACK": "dev",
             "TRAINYARD": str(workspace / "trainyard"),
             "TRAINYARD_STACKS": str(project / "stacks"),
@@ -350,14 +339,11 @@ def cloud(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A fake of AWS with its provider where a runner has it; yields the runner's variables."""
     with ExitStack() as stack:
         account = stack.enter_context(MotoAccount("us-east-2"))
-        made = [
-            stack.enter_context(
-                (OwnFakeProvider if package == "trainyard" else FakeProvider)(
-                    [package], ANY_VERSION, cloud=cloud, folder=tmp_path / package
-                )
-            )
-            for package, cloud in with_common({"aws": account}).items()
-        ]
+        made = []
+        for package, cloud in with_common({"aws": account}).items():
+            kind = OwnFakeProvider if package == "trainyard" else FakeProvider
+            provider = kind([package], ANY_VERSION, cloud=cloud, folder=tmp_path / package)
+            made.append(stack.enter_context(provider))
         [aws] = [each for each in made if each.packages == ("aws",)]
         install_plugin(tmp_path / "home", "aws", aws.port)
         attached = [each.environment()["PULUMI_DEBUG_PROVIDERS"] for each in made if each is not aws]
@@ -440,12 +426,8 @@ def run_gitlab(
 ) -> subprocess.CompletedProcess[str]:
     """Run all steps of a job that operates a cloud; return its result."""
     job = gitlab(name)
-    operation = job["variables"]["OPERATION"]
-    of_job = {
-        "CREDENTIALS": str(folder / "credentials"),
-        "AWS_TOKEN": "of the pipeline",
-        "OPERATION": operation,
-    }
+    of_job = {"CREDENTIALS": str(folder / "credentials"), "AWS_TOKEN": "of the pipeline"}
+    of_job["OPERATION"] = job["variables"]["OPERATION"]
     ended = runner.run("\n".join([*job["before_script"], *job["script"]]), **variables, **of_job)
     assert (folder / "credentials").exists()
     (clean,) = job["after_script"]

@@ -8,6 +8,7 @@ import json
 import resource
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -37,6 +38,7 @@ from tests.e2e.tenants import (
     template,
     train_job,
 )
+from tests.objects import thing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -69,6 +71,22 @@ def refusal(answer: httpx.Response) -> str:
     return "" if answer.is_success else str(answer.json()["message"])
 
 
+def made_by_controller(admin: Person, manifest: Manifest) -> str:
+    """Have the job controller create an object; return why it was refused."""
+    return refusal(admin.create(manifest, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+
+
+@contextmanager
+def privileged(stack: LocalStack) -> Iterator[None]:
+    """Have Pod Security admit everything in the other team's namespace."""
+    label = ("label", "namespace", OTHER, "--overwrite")
+    stack.kubectl(*label, "pod-security.kubernetes.io/enforce=privileged")
+    try:
+        yield
+    finally:
+        stack.kubectl(*label, "pod-security.kubernetes.io/enforce=restricted")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def occasions(stack: LocalStack) -> Iterator[None]:
     """Create what attacks refer to: an account, a job that waits in the queue, a pod that never starts."""
@@ -83,7 +101,7 @@ def occasions(stack: LocalStack) -> Iterator[None]:
 def test_a_pod_that_crosses_a_boundary_is_refused_whoever_makes_it(admin: Person) -> None:
     wrong = {}
     for name, attack in ATTACKS.items():
-        output = refusal(admin.create(pod(attack.patch), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+        output = made_by_controller(admin, pod(attack.patch))
         expected = "violates PodSecurity" if attack.by_pod_security else attack.message
         if expected not in output and (POLICY not in output or attack.message not in output):
             wrong[name] = output
@@ -92,18 +110,14 @@ def test_a_pod_that_crosses_a_boundary_is_refused_whoever_makes_it(admin: Person
 
 def test_policies_hold_where_pod_security_does_not(stack: LocalStack, admin: Person) -> None:
     """On TCPXO a team's namespace is `privileged`, since the fabric's daemon is a part of each pod."""
-    label = "pod-security.kubernetes.io/enforce"
-    stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=privileged")
     wrong = {}
-    try:
+    with privileged(stack):
         for name, attack in ATTACKS.items():
             if attack.by_pod_security:
                 made = merged(pod(attack.patch), {"metadata": {"namespace": OTHER}})
-                output = refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+                output = made_by_controller(admin, made)
                 if POLICY not in output or attack.message not in output:
                     wrong[name] = output
-    finally:
-        stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=restricted")
     assert wrong == {}
 
 
@@ -126,23 +140,16 @@ CHANGED: Mapping[str, Manifest] = FABRIC["changed"]
 def test_a_fabrics_daemon_runs_as_root_only_in_the_runtimes_form(stack: LocalStack, admin: Person) -> None:
     def refusal_of(patch: Manifest) -> str:
         made = merged(pod(WITH_DAEMON), {"spec": {"initContainers": [patch]}})
-        return refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS))
+        return made_by_controller(admin, made)
 
-    label = "pod-security.kubernetes.io/enforce"
-    stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=privileged")
-    knows_daemons(stack, DAEMONS)
-    try:
+    with privileged(stack), known_daemons(stack):
         stack.wait_until(lambda: not refusal_of({}), "the list of the team's daemons")
         refused = {name: refusal_of(patch) for name, patch in CHANGED.items()}
         swapped = {"spec": {"volumes": [{}, {"persistentVolumeClaim": {"claimName": "checkpoints"}}]}}
-        refused["claim"] = refusal(
-            admin.create(merged(pod(WITH_DAEMON), swapped), user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
-        )
+        refused["claim"] = made_by_controller(admin, merged(pod(WITH_DAEMON), swapped))
         mounts = [{}, {"name": "host-sys", "mountPath": "/sys-of-node"}]
         mounted = merged(pod(WITH_DAEMON), {"spec": {"containers": [{"volumeMounts": mounts}]}})
-        refused["path of the node"] = refusal(
-            admin.create(mounted, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
-        )
+        refused["path of the node"] = made_by_controller(admin, mounted)
         because = ("fabric's daemon runs as root", "capabilities.add")
         assert {
             name: text for name, text in refused.items() if not any(each in text for each in because)
@@ -150,14 +157,16 @@ def test_a_fabrics_daemon_runs_as_root_only_in_the_runtimes_form(stack: LocalSta
         shell = f"{AWAY}/pods/any/exec"
         assert "daemon runs as root" in admin.ask("GET", shell, container="fabric-daemon", command="id").text
         assert "not found" in admin.ask("GET", shell, container="node", command="id").text
+
+
+@contextmanager
+def known_daemons(stack: LocalStack) -> Iterator[None]:
+    patch = ("patch", "configmap", "teams", "-n", "trainyard-admission", "--type=merge", "-p")
+    stack.kubectl(*patch, json.dumps({"data": {"platform.daemons": DAEMONS}}))
+    try:
+        yield
     finally:
-        stack.kubectl("label", "namespace", OTHER, "--overwrite", f"{label}=restricted")
-        knows_daemons(stack, "")
-
-
-def knows_daemons(stack: LocalStack, daemons: str) -> None:
-    patch = json.dumps({"data": {"platform.daemons": daemons}})
-    stack.kubectl("patch", "configmap", "teams", "-n", "trainyard-admission", "--type=merge", "-p", patch)
+        stack.kubectl(*patch, json.dumps({"data": {"platform.daemons": ""}}))
 
 
 def test_an_existing_pod_cannot_be_changed_into_such_a_pod(admin: Person) -> None:
@@ -203,8 +212,7 @@ def test_a_pod_made_by_hand_has_no_accelerator(admin: Person) -> None:
     owned = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "0"}]}
     assert "ownerReferences" in refused(pod({"metadata": owned}, gpu=False))
     no_queue = {**pod(gpu=False), "spec": template(gpu=False)["spec"]}
-    by_controller = admin.create(no_queue, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)
-    assert "the operators' nodes take none" in refusal(by_controller)
+    assert "the operators' nodes take none" in made_by_controller(admin, no_queue)
     token = {"name": "token", "annotations": {"kubernetes.io/service-account.name": "default"}}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {**token, "namespace": NAMESPACE}}
     assert "Opaque" in refused({**secret, "type": "kubernetes.io/service-account-token"})
@@ -231,7 +239,7 @@ def test_valid_workloads_are_admitted(member: Person, admin: Person) -> None:
     assert refused == {}
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "resting", "uid": "0"}
     made = pod({"metadata": {"ownerReferences": [owner]}})
-    assert refusal(admin.create(made, user=JOB_CONTROLLER, groups=CONTROLLER_GROUPS)) == ""
+    assert made_by_controller(admin, made) == ""
     for place, name in (("mpi-operator", "mpi-operator"), ("kubeflow", "training-operator")):
         user, groups = f"system:serviceaccount:{place}:{name}", (f"{ACCOUNTS}:{place}", MASTERS)
         assert refusal(admin.create(made, user=user, groups=groups)) == ""
@@ -255,16 +263,13 @@ def test_a_member_pauses_a_job_and_changes_nothing_else_of_its_workload(
     ]
     path = f"{KUEUE}/namespaces/{NAMESPACE}/workloads/{name}"
     assert refusal(member.ask("PATCH", path, {"spec": {"active": False}})) == ""
+    too_large = managers(5000)  # for the store with one more condition
     attacks: tuple[Manifest, ...] = (
-        {"spec": {"priority": 99999}},
-        {"spec": {"active": False, "queueName": "default"}},
+        *({"spec": {"priority": 99999}}, {"spec": {"active": False, "queueName": "default"}}),
         {"spec": {"maximumExecutionTimeSeconds": 1}},
         {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "high"}}},
-        {"metadata": {"finalizers": ["example.com/mine"]}},
-        {"metadata": {"ownerReferences": []}},
-        {
-            "metadata": {"managedFields": managers(5000)}
-        },  # larger than the store takes with one more condition
+        *({"metadata": {"finalizers": ["example.com/mine"]}}, {"metadata": {"ownerReferences": []}}),
+        {"metadata": {"managedFields": too_large}},
     )
     for attack in attacks:
         for person in (member, admin):
@@ -274,14 +279,13 @@ def test_a_member_pauses_a_job_and_changes_nothing_else_of_its_workload(
 def test_a_deleted_jobs_pods_are_deleted(stack: LocalStack, member: Person) -> None:
     """Orphaned pods would continue, although their quota is free for the next job."""
     of_job = {"metadata": {"name": "orphaning"}, "spec": {"parallelism": 90}}  # more than the queue has
-    of_others = {"metadata": {"name": "orphaning"}}
+    name = {"metadata": {"name": "orphaning"}}
+    workers = {"mpiReplicaSpecs": {"Worker": {"replicas": 90}}}
     made = {
         "jobs": merged(job(), of_job),
-        "jobsets": merged(merged(job_set(), {"spec": {"replicatedJobs": [{"replicas": 90}]}}), of_others),
-        "mpijobs": merged(
-            merged(mpi(), {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 90}}}}), of_others
-        ),
-        "trainjobs": merged(merged(train_job(), {"spec": {"trainer": {"numNodes": 90}}}), of_others),
+        "jobsets": merged(job_set(), {**name, "spec": {"replicatedJobs": [{"replicas": 90}]}}),
+        "mpijobs": merged(mpi(), {**name, "spec": workers}),
+        "trainjobs": merged(train_job(), {**name, "spec": {"trainer": {"numNodes": 90}}}),
     }
     stack.apply(*made.values())
     wrong = []
@@ -356,22 +360,12 @@ def test_a_namespace_holds_no_more_than_its_limits(admin: Person) -> None:
     """An administrator's requests are counted too."""
     big, wide = {"ephemeral-storage": "101Gi"}, {"cpu": "9000"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1025Gi"}}}
-    about = {"name": "trial", "namespace": NAMESPACE}
+    port = {"type": "NodePort", "ports": [{"port": 80}]}
     refused = {
         "maximum ephemeral-storage": pod({"spec": {"containers": [{"resources": {"limits": big}}]}}),
         "requested: requests.cpu=": pod({"spec": {"containers": [{"resources": {"requests": wide}}]}}),
-        "requested: requests.storage=": {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": about,
-            "spec": claim,
-        },
-        "requested: services.nodeports=": {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": about,
-            "spec": {"type": "NodePort", "ports": [{"port": 80}]},
-        },
+        "requested: requests.storage=": thing("v1", "PersistentVolumeClaim", "trial", NAMESPACE, spec=claim),
+        "requested: services.nodeports=": thing("v1", "Service", "trial", NAMESPACE, spec=port),
     }
     for message, manifest in refused.items():
         user = JOB_CONTROLLER if manifest["kind"] == "Pod" else ""
@@ -411,15 +405,10 @@ KUEUE, TRAINER = "/apis/kueue.x-k8s.io/v1beta2", "/apis/trainer.kubeflow.org/v1a
 VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 HOME, AWAY = f"{CORE}/namespaces/{NAMESPACE}", f"{CORE}/namespaces/{OTHER}"
 LOOKED = (
-    f"{HOME}/pods",
-    f"{HOME}/events",
-    f"{HOME}/resourcequotas",
-    f"{KUEUE}/namespaces/{NAMESPACE}/localqueues",
-    f"{KUEUE}/namespaces/{NAMESPACE}/workloads",
-    f"{KUEUE}/workloadpriorityclasses",
-    f"{TRAINER}/namespaces/{NAMESPACE}/trainjobs",
-    f"{TRAINER}/clustertrainingruntimes",
-    "/apis/batch/v1/namespaces/team-research/jobs",
+    *(f"{HOME}/{kind}" for kind in ("pods", "events", "resourcequotas")),
+    *(f"{KUEUE}/namespaces/{NAMESPACE}/{kind}" for kind in ("localqueues", "workloads")),
+    *(f"{KUEUE}/workloadpriorityclasses", f"{TRAINER}/clustertrainingruntimes"),
+    *(f"{TRAINER}/namespaces/{NAMESPACE}/trainjobs", f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"),
 )
 FORBIDDEN = [
     line.split()
@@ -520,12 +509,8 @@ def served(stack: LocalStack) -> Iterator[None]:
     soon = {"containers": [main], "terminationGracePeriodSeconds": 1}  # the server does not heed SIGTERM
     ours = merged(job({"spec": soon}), {"metadata": {"name": "open"}, "spec": {"parallelism": 2}})
     theirs = merged(job({"spec": soon}, queue="platform"), {"metadata": {"name": "open", "namespace": OTHER}})
-    nobodys: Manifest = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "open", "namespace": "default"},
-        "spec": {"containers": [{**container(stack.training_image, probes.serving({})), "volumeMounts": []}]},
-    }
+    alone = {**container(stack.training_image, probes.serving({})), "volumeMounts": []}
+    nobodys = thing("v1", "Pod", "open", "default", spec={"containers": [alone]})
     stack.apply(ours, theirs, nobodys)
     try:
         stack.wait_until(lambda: len(stack.addresses(NAMESPACE, "job-name=open")) == 2, "pods of the team")

@@ -12,6 +12,7 @@ import pytest
 
 from infra.common import names
 from tests.e2e.stack import Declaration, LocalStack
+from tests.objects import thing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -30,16 +31,12 @@ TOPOLOGY = {
 
 def node(name: str, topology: dict[str, str]) -> Declaration:
     labels = {**topology, names.HOSTNAME_LABEL: name, names.POOL_LABEL: NAMESPACE}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    return thing("v1", "Node", name, labels=labels)
 
 
-READY = {
-    "status": {
-        "capacity": {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)},
-        "allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)},
-        "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated", "message": "no kubelet"}],
-    }
-}
+OFFERED = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
+CONDITION = {"type": "Ready", "status": "True", "reason": "Simulated", "message": "no kubelet"}
+READY = {"status": {"capacity": OFFERED, "allocatable": OFFERED, "conditions": [CONDITION]}}
 
 
 def queue() -> list[Declaration]:
@@ -54,35 +51,20 @@ def queue() -> list[Declaration]:
         "ClusterQueue": {"namespaceSelector": {}, "resourceGroups": [group]},
         "LocalQueue": {"clusterQueue": NAMESPACE},
     }
-    own = {"name": NAMESPACE}
-    places = {"LocalQueue": {**own, "namespace": NAMESPACE}}
-    return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": own},
-        *(
-            {"apiVersion": KUEUE, "kind": kind, "metadata": places.get(kind, own), "spec": spec}
-            for kind, spec in specs.items()
-        ),
-    ]
+    places = {"LocalQueue": NAMESPACE}
+    made = [thing(KUEUE, kind, NAMESPACE, places.get(kind, ""), spec=spec) for kind, spec in specs.items()]
+    return [thing("v1", "Namespace", NAMESPACE), *made]
 
 
 def job(name: str, pods: int, **asked: str) -> Declaration:
     """Return a job of whole nodes; `required` or `preferred` is a level of the topology."""
     annotations = {f"kueue.x-k8s.io/podset-{kind}-topology": level for kind, level in asked.items()}
     container = {"name": "train", "image": "simulated", "resources": {"limits": {"nvidia.com/gpu": GPUS}}}
-    template = {
-        "metadata": {"annotations": annotations},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {"kueue.x-k8s.io/queue-name": NAMESPACE},
-        },
-        "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
-    }
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    template = {"metadata": {"annotations": annotations}, "spec": pod}
+    spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": template}
+    labels = {"kueue.x-k8s.io/queue-name": NAMESPACE}
+    return thing("batch/v1", "Job", name, NAMESPACE, labels=labels, spec=spec)
 
 
 @pytest.fixture

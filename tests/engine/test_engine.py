@@ -332,22 +332,14 @@ def test_the_engine_shuts_down_when_its_command_is_killed(tmp_path: Path) -> Non
 def test_plugins_are_installed_by_kind_name_and_version(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    names = [
-        "pulumi",
-        "pulumi-language-python",
-        "pulumi-language-python-exec",
-        "pulumi-resource-kubernetes",
-        "pulumi-resource-pulumi-python",
-        "pulumi-resource-trainyard",
-    ]
-    for name in names:
+    kinds = ("language-python", "language-python-exec")
+    kinds += ("resource-kubernetes", "resource-pulumi-python", "resource-trainyard")
+    for name in ("pulumi", *(f"pulumi-{kind}" for kind in kinds)):
         (programs / name).touch()
     plugins.install(tmp_path / "home", programs)
     plugins.install(tmp_path / "home", programs)
-    links = {
-        path.relative_to(tmp_path / "home" / "plugins") for path in (tmp_path / "home").rglob("pulumi-*")
-    }
-    assert {str(link) for link in links} == {
+    home = tmp_path / "home"
+    assert {str(link.relative_to(home / "plugins")) for link in home.rglob("pulumi-*")} == {
         "language-python-v3.230.0/pulumi-language-python",
         "resource-kubernetes-v4.25.0/pulumi-resource-kubernetes",
         "resource-pulumi-python-v3.230.0/pulumi-resource-pulumi-python",
@@ -355,20 +347,25 @@ def test_plugins_are_installed_by_kind_name_and_version(tmp_path: Path) -> None:
     }
 
 
-def event(**content: Any) -> str:
-    return json.dumps({"sequence": 1, "timestamp": 1, **content})
-
-
 def step(op: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {"op": op, "urn": URN, "type": "x"}, **more}
 
 
-def test_changed_resources_are_reported_and_unchanged_ones_are_not() -> None:
+def error(message: str, urn: str = URN) -> dict[str, Any]:
+    return {"diagnosticEvent": {"urn": urn, "message": message, "severity": "error"}}
+
+
+def reported(*events: dict[str, Any], **options: Any) -> tuple[EventReporter, RecordedProgress]:
     lines = RecordedProgress()
-    report = EventReporter(lines, lines)
-    for op in ("create", "same"):
-        report.take(event(resourcePreEvent=step(op)))
-        report.take(event(resOutputsEvent=step(op)))
+    report = EventReporter(lines, lines, **options)
+    for each in events:
+        report.take(json.dumps({"sequence": 1, "timestamp": 1, **each}))
+    return report, lines
+
+
+def test_changed_resources_are_reported_and_unchanged_ones_are_not() -> None:
+    kinds = ("resourcePreEvent", "resOutputsEvent")
+    report, lines = reported(*({kind: step(op)} for op in ("create", "same") for kind in kinds))
     report.take("not an event\n")
     assert lines.lines == ["created  apps/v1:Deployment web 0.0 s"]
     assert lines.status == ["apps/v1:Deployment web"]
@@ -393,75 +390,55 @@ def test_what_lasts_is_named_while_nothing_ends() -> None:
 
 
 def test_a_preview_reports_what_it_would_do() -> None:
-    lines = RecordedProgress()
-    EventReporter(lines, lines).take(event(resOutputsEvent=step("update", planning=True)))
+    _, lines = reported({"resOutputsEvent": step("update", planning=True)})
     assert lines.lines == ["update   apps/v1:Deployment web"]
 
 
 def test_a_status_line_is_shown_and_not_logged() -> None:
-    lines = RecordedProgress()
     diagnosis = {"urn": URN, "message": "node spot-0 …", "severity": "info", "ephemeral": True}
-    EventReporter(lines, lines).take(event(diagnosticEvent=diagnosis))
+    _, lines = reported({"diagnosticEvent": diagnosis})
     assert (lines.lines, lines.status) == ([], ["apps/v1:Deployment web: node spot-0 …"])
 
 
 def test_every_error_becomes_a_problem_and_debug_lines_are_dropped() -> None:
-    lines = RecordedProgress()
-    report = EventReporter(lines, lines)
-    report.take(event(diagnosticEvent={"message": "secret things", "severity": "debug"}))
-    report.take(event(diagnosticEvent={"message": "careful", "severity": "warning"}))
-    report.take(event(diagnosticEvent={"urn": URN, "message": "no quota\n", "severity": "error"}))
+    others = {"debug": "secret things", "warning": "careful"}
+    said = [{"diagnosticEvent": {"message": text, "severity": level}} for level, text in others.items()]
+    report, lines = reported(*said, error("no quota\n"))
     assert lines.lines == ["warning: careful"]
     assert [(p.path, p.got) for p in report.problems] == [("apps/v1:Deployment web", "no quota")]
 
 
 def test_a_failure_is_reported_once_by_its_cause() -> None:
-    lines = RecordedProgress()
-    report = EventReporter(lines, lines)
-    report.take(event(diagnosticEvent={"message": "update failed", "severity": "error"}))
-    assert [problem.got for problem in report.specific()] == ["update failed"]
-    report.take(event(diagnosticEvent={"urn": URN, "message": "no quota", "severity": "error"}))
-    assert [problem.got for problem in report.specific()] == ["no quota"]
+    general: dict[str, Any] = {"diagnosticEvent": {"message": "update failed", "severity": "error"}}
+    for events, reason in (([general], "update failed"), ([general, error("no quota")], "no quota")):
+        assert [problem.got for problem in reported(*events)[0].specific()] == [reason]
 
 
 def test_the_programs_own_problems_are_reported_as_they_are_and_not_with_a_second_next_step() -> None:
-    lines = RecordedProgress()
-    report = EventReporter(lines, lines)
     own = [Problem("pools[0].zones", "[]", "one or more\nof the region", "add one", "Pulumi.a.yaml:3:1")]
     own.append(Problem("name", "'A'", "lower case", "write 'a'"))
     ended = "an unhandled error occurred: Program exited with non-zero exit code: 1"
-    for message in (str(TrainyardError(own)), ended, "preview failed"):
-        report.take(event(diagnosticEvent={"urn": URN, "message": message, "severity": "error"}))
+    report, _ = reported(*map(error, (str(TrainyardError(own)), ended, "preview failed")))
     assert "\n".join(map(str, report.specific())) == "\n".join(map(str, own))
 
 
 def test_an_api_server_that_does_not_answer_is_reported_once_with_the_next_step() -> None:
-    lines = RecordedProgress()
-    report = EventReporter(lines, lines, partial(next_step, None))
     silent = (
         "configured Kubernetes cluster is unreachable: unable to load schema information from the API server:"
         ' Get "https://x.eks.amazonaws.com/openapi/v2?timeout=32s": dial tcp 10.64.1.9:443: i/o timeout'
     )
-    for name, message in (("a", silent), ("b", silent), ("c", "no quota")):
-        urn = URN.replace("web", name)
-        report.take(event(diagnosticEvent={"urn": urn, "message": message, "severity": "error"}))
-    first, other = report.specific()
+    messages = {"a": silent, "b": silent, "c": "no quota"}
+    events = [error(message, URN.replace("web", name)) for name, message in messages.items()]
+    first, other = reported(*events, advise=partial(next_step, None))[0].specific()
     assert first.path.endswith(" a") and "docs/runners.md" in first.fix
     assert other.got == "no quota" and "docs/runners.md" not in other.fix
 
 
 @pytest.mark.parametrize(("level", "problems"), [("mandatory", 1), ("advisory", 0)])
 def test_a_mandatory_policy_stops_and_an_advisory_one_warns(level: str, problems: int) -> None:
-    lines = RecordedProgress()
-    report = EventReporter(lines, lines)
-    evaluated = {
-        "resourceUrn": URN,
-        "message": "spot nodes need a taint",
-        "policyName": "spot-taint",
-        "policyPackName": "trainyard",
-        "enforcementLevel": level,
-    }
-    report.take(event(policyEvent=evaluated))
+    policy = {"policyName": "spot-taint", "policyPackName": "trainyard", "enforcementLevel": level}
+    evaluated = {"resourceUrn": URN, "message": "spot nodes need a taint", **policy}
+    report, lines = reported({"policyEvent": evaluated})
     assert len(report.problems) == problems
     text = str(report.problems[0]) if problems else lines.lines[0]
     assert "trainyard/spot-taint" in text and "spot nodes need a taint" in text

@@ -23,10 +23,11 @@ from tests.engine.wheels import write_wheel
 from tests.processes import TIMEOUT_SECONDS, wait_for
 
 VENV = Path(sys.prefix)
+Host = language_pb2_grpc.LanguageRuntimeStub
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[language_pb2_grpc.LanguageRuntimeStub]:
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     server = grpc.server(ThreadPoolExecutor(8))
     children = Children()
     service = LanguageHost(Options(engine="127.0.0.1:1", tracing=""), children)
@@ -34,16 +35,15 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[language_pb2_grpc.Language
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield language_pb2_grpc.LanguageRuntimeStub(channel)
+        yield Host(channel)
     children.stop()
     server.stop(0)
 
 
-def program(folder: Path, **options: str) -> language_pb2.ProgramInfo:
-    info = language_pb2.ProgramInfo(
-        root_directory=str(folder), program_directory=str(folder), entry_point="."
-    )
-    info.options.update({"virtualenv": str(VENV), **options})
+def program(folder: Path, environment: Path | None = VENV) -> language_pb2.ProgramInfo:
+    of = str(folder)
+    info = language_pb2.ProgramInfo(root_directory=of, program_directory=of, entry_point=".")
+    info.options.update({"virtualenv": str(environment)} if environment else {})
     return info
 
 
@@ -51,6 +51,16 @@ def run_request(folder: Path, **more: Any) -> language_pb2.RunRequest:
     return language_pb2.RunRequest(
         info=program(folder), pwd=str(folder), project="tiny", stack="dev", parallel=4, **more
     )
+
+
+def ran(host: Host, info: language_pb2.ProgramInfo, kind: str, *variables: str) -> tuple[bytes, bytes, int]:
+    """Run a plugin to its end; return its output, its errors and its exit code."""
+    request = language_pb2.RunPluginRequest(
+        info=info, pwd=info.root_directory, kind=kind, args=["engine:1"], env=["PATH=/usr/bin", *variables]
+    )
+    answers = list(host.RunPlugin(request))
+    stdout, stderr = (b"".join(getattr(each, name) for each in answers) for name in ("stdout", "stderr"))
+    return stdout, stderr, answers[-1].exitcode
 
 
 def exec_script(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Path:
@@ -65,7 +75,7 @@ def exec_script(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> Pat
     [(0, "", False), (32, "", True), (3, "Program exited with non-zero exit code: 3", False)],
 )
 def test_the_end_of_a_program_is_reported_as_the_engine_expects(
-    host: language_pb2_grpc.LanguageRuntimeStub,
+    host: Host,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     code: int,
@@ -78,7 +88,7 @@ def test_the_end_of_a_program_is_reported_as_the_engine_expects(
 
 
 def test_a_missing_virtual_environment_is_reported_with_the_command_that_makes_it(
-    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+    host: Host, tmp_path: Path
 ) -> None:
     request = run_request(tmp_path)
     request.info.options.update({"virtualenv": "nowhere"})
@@ -105,13 +115,11 @@ def plugin(tmp_path: Path) -> language_pb2.ProgramInfo:
     folder.mkdir()
     (folder / "requirements.txt").write_text(f"./{write_wheel(folder, 'needed').name}\n")
     (folder / "__main__.py").write_text("import needed; print(needed.WHERE)")
-    return language_pb2.ProgramInfo(
-        root_directory=str(folder), program_directory=str(folder), entry_point="."
-    )
+    return program(folder, environment=None)
 
 
 def test_a_plugin_that_names_no_virtual_environment_has_a_separate_one(
-    host: language_pb2_grpc.LanguageRuntimeStub, host_python: Path, plugin: language_pb2.ProgramInfo
+    host: Host, host_python: Path, plugin: language_pb2.ProgramInfo
 ) -> None:
     folder = plugin.root_directory
     install = language_pb2.InstallDependenciesRequest(directory=folder, info=plugin, is_plugin=True)
@@ -122,22 +130,18 @@ def test_a_plugin_that_names_no_virtual_environment_has_a_separate_one(
     (installed.parent / "pulumi").mkdir()
     (installed.parent / "pulumi" / "policy.py").write_text("import needed; print(needed.WHERE)")
     for kind in ("resource", "analyzer"):
-        request = language_pb2.RunPluginRequest(info=plugin, pwd=folder, kind=kind, env=["PATH=/usr/bin"])
-        answers = list(host.RunPlugin(request))
-        assert b"".join(answer.stdout for answer in answers).decode().strip() == str(installed)
+        assert ran(host, plugin, kind)[0].decode().strip() == str(installed)
 
 
 def test_a_plugin_that_is_not_installed_does_not_run_with_the_hosts_python(
-    host: language_pb2_grpc.LanguageRuntimeStub, host_python: Path, plugin: language_pb2.ProgramInfo
+    host: Host, host_python: Path, plugin: language_pb2.ProgramInfo
 ) -> None:
-    folder = plugin.root_directory
-    request = language_pb2.RunPluginRequest(info=plugin, pwd=folder, kind="resource", env=["PATH=/usr/bin"])
     with pytest.raises(grpc.RpcError, match=r"no virtual environment at .*/plugin/venv .*`pulumi install`"):
-        list(host.RunPlugin(request))
+        ran(host, plugin, "resource")
 
 
 def test_cancel_ends_a_running_program_without_an_error(
-    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = tmp_path / "started"
     exec_script(tmp_path, monkeypatch, f"import time; open({str(started)!r}, 'w'); time.sleep(600)")
@@ -147,39 +151,27 @@ def test_cancel_ends_a_running_program_without_an_error(
     assert running.result(timeout=TIMEOUT_SECONDS).bail
 
 
-def test_a_plugin_streams_its_output(host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path) -> None:
+def test_a_plugin_streams_its_output(host: Host, tmp_path: Path) -> None:
     (tmp_path / "__main__.py").write_text(
         "import os, sys; print('4711', sys.argv[1:], os.environ['COLOUR'], flush=True);"
         "print('trouble', file=sys.stderr); sys.exit(5)"
     )
-    request = language_pb2.RunPluginRequest(
-        info=program(tmp_path),
-        pwd=str(tmp_path),
-        kind="resource",
-        args=["engine:1"],
-        env=["PATH=/usr/bin", "COLOUR=red"],
-    )
-    answers = list(host.RunPlugin(request))
-    assert b"".join(answer.stdout for answer in answers) == b"4711 ['engine:1'] red\n"
-    assert b"".join(answer.stderr for answer in answers) == b"trouble\n"
-    assert answers[-1].exitcode == 5
+    expected = (b"4711 ['engine:1'] red\n", b"trouble\n", 5)
+    assert ran(host, program(tmp_path), "resource", "COLOUR=red") == expected
 
 
 def test_a_policy_pack_starts_although_a_folder_has_the_name_of_a_standard_module(
-    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+    host: Host, tmp_path: Path
 ) -> None:
     (tmp_path / "platform").mkdir()
     (tmp_path / "platform" / "__init__.py").touch()
     (tmp_path / "__main__.py").write_text("print('pack runs')")
-    request = language_pb2.RunPluginRequest(
-        info=program(tmp_path), pwd=str(tmp_path), kind="analyzer", args=["engine:1"], env=["PATH=/usr/bin"]
-    )
-    answers = list(host.RunPlugin(request))
-    assert (b"".join(answer.stdout for answer in answers), answers[-1].exitcode) == (b"pack runs\n", 0)
+    out, _, code = ran(host, program(tmp_path), "analyzer")
+    assert (out, code) == (b"pack runs\n", 0)
 
 
 def test_the_engine_gets_the_plugins_that_the_environment_needs_ours_included(
-    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+    host: Host, tmp_path: Path
 ) -> None:
     answer = host.GetRequiredPackages(language_pb2.GetRequiredPackagesRequest(info=program(tmp_path)))
     found = {package.name: (package.kind, package.version) for package in answer.packages}
@@ -187,9 +179,7 @@ def test_the_engine_gets_the_plugins_that_the_environment_needs_ours_included(
     assert found["trainyard"] == ("resource", "0.1.0")
 
 
-def test_direct_dependencies_are_those_that_no_other_package_requires(
-    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
-) -> None:
+def test_direct_dependencies_are_those_that_no_other_package_requires(host: Host, tmp_path: Path) -> None:
     def names(transitive: bool) -> set[str]:
         request = language_pb2.GetProgramDependenciesRequest(
             info=program(tmp_path), transitiveDependencies=transitive
@@ -247,7 +237,7 @@ def test_a_program_dies_with_a_host_that_is_killed(path: str, tmp_path: Path) ->
     )
     assert host.stdout is not None
     with grpc.insecure_channel(f"127.0.0.1:{int(host.stdout.readline())}") as channel:
-        running = language_pb2_grpc.LanguageRuntimeStub(channel).Run.future(run_request(tmp_path))
+        running = Host(channel).Run.future(run_request(tmp_path))
         wait_for(lambda: pids.exists() and pids.read_text() != "")
         program_process = psutil.Process(int(pids.read_text()))
         host.kill()

@@ -1,4 +1,4 @@
-"""The engine's gRPC stubs load without Pulumi's SDK, and can be loaded beside it in any order."""
+"""The engine's gRPC stubs can be loaded beside Pulumi's SDK in any order."""
 
 import subprocess
 import sys
@@ -6,11 +6,6 @@ import sys
 
 def run(code: str) -> str:
     return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
-
-
-def test_the_stubs_load_without_the_sdk() -> None:
-    code = "import sys, engine.stubs; print([name for name in sys.modules if name.startswith('pulumi')])"
-    assert run(code) == "[]"
 
 
 def test_the_real_sdk_can_be_imported_after_them_and_shares_the_messages() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -17,6 +18,7 @@ from rehearsal.faults import Faults, Injector, parse_fail
 from rehearsal.gcp.project import GcpProject
 from rehearsal.store import ResourceStore
 from rehearsal.wire import UNKNOWN, plain
+from tests.tables import table
 
 URN = "urn:pulumi:s::p::aws:s3/bucket:Bucket::logs"
 
@@ -118,17 +120,9 @@ def test_a_group_without_capacity_exists_and_its_creation_fails(tmp_path: Path) 
     assert len(ResourceStore(tmp_path)._resources) == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [
-        ("NodeGroup", ("NodeGroup", 1)),
-        ("NodeGroup:2", ("NodeGroup", 2)),
-        ("aws:s3/bucket:Bucket:3", ("aws:s3/bucket:Bucket", 3)),
-        ("aws:s3/bucket:Bucket", ("aws:s3/bucket:Bucket", 1)),
-    ],
-)
-def test_a_type_to_fail_is_read_with_its_number(text: str, parsed: tuple[str, int]) -> None:
-    assert parse_fail(text) == parsed
+@pytest.mark.parametrize(("text", "parsed"), table(__file__, "faults"))
+def test_a_type_to_fail_is_read_with_its_number(text: str, parsed: list[Any]) -> None:
+    assert [*parse_fail(text)] == parsed
 
 
 @pytest.mark.parametrize("text", [":2", "NodeGroup:0"])

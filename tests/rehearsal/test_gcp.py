@@ -1,11 +1,9 @@
 """Google Cloud's fake: inputs are validated by the SDK's types, and missing names are generated."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rehearsal import sdk
 from rehearsal.cloud import RequestedResource
@@ -13,8 +11,9 @@ from rehearsal.gcp import discovery
 from rehearsal.gcp.project import OUTPUTS, GcpProject
 from rehearsal.tables import table
 from rehearsal.wire import UNKNOWN
+from tests import tables
 
-ROUTER = {"network": "projects/p/global/networks/n", "region": "europe-west1"}
+CASES = tables.table(__file__)
 
 
 def problems(token: str, inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -23,13 +22,7 @@ def problems(token: str, inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
     )
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"netwrok": "n"}, "did you mean 'network'?"),
-        ({**ROUTER, "region": ["europe-west1"]}, "a string is allowed"),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "message"), CASES["invalid"])
 def test_an_invalid_input_is_refused_at_its_property(inputs: Mapping[str, Any], message: str) -> None:
     assert any(message in reason for _, reason in problems("gcp:compute/router:Router", inputs))
 
@@ -38,15 +31,7 @@ def test_missing_required_inputs_are_refused() -> None:
     assert ("cluster", "is missing") in problems("gcp:container/nodePool:NodePool", {})
 
 
-@pytest.mark.parametrize(
-    ("token", "name"),
-    [
-        ("gcp:compute/network:Network", "name"),
-        ("gcp:storage/bucket:Bucket", "name"),
-        ("gcp:kms/cryptoKeyIAMMember:CryptoKeyIAMMember", None),
-        ("gcp:lustre/instance:Instance", None),
-    ],
-)
+@pytest.mark.parametrize(("token", "name"), CASES["names"])
 def test_a_name_is_generated_where_the_provider_does_so(token: str, name: str | None) -> None:
     assert GcpProject("example-training", "europe-west1").autoname(token) == name
 
@@ -59,10 +44,7 @@ def test_outputs_and_replacements_are_properties_of_the_sdk() -> None:
         assert {path.partition(".")[0] for path in paths} <= known.keys(), token
 
 
-REFUSED = yaml.safe_load(Path(__file__).with_name("refused_by_gcp.yaml").read_text())
-
-
-@pytest.mark.parametrize(("token", "inputs", "path", "word"), REFUSED)
+@pytest.mark.parametrize(("token", "inputs", "path", "word"), tables.table(__file__, "refused_by_gcp"))
 def test_a_value_that_is_a_string_in_the_sdk_is_validated_by_the_discovery_documents(
     token: str, inputs: Mapping[str, Any], path: str, word: str
 ) -> None:

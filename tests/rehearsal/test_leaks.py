@@ -35,19 +35,10 @@ def test_a_secret_is_found_in_a_log_in_a_state_and_in_base64(kind: str) -> None:
         assert kinds_in(line) == {kind}, line
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "password",
-        "secretAccessKey",
-        "AWS_SECRET_ACCESS_KEY",
-        "client-key-data",
-        "token",
-        "authToken",
-        "refresh_token",
-        "HF_TOKEN",
-    ],
-)
+KEYS = "password secretAccessKey AWS_SECRET_ACCESS_KEY client-key-data token authToken refresh_token HF_TOKEN"
+
+
+@pytest.mark.parametrize("key", KEYS.split())
 def test_a_secret_is_recognized_by_its_key(key: str) -> None:
     value = "kX9+fJ2/qL0vB7nM"
     config = yaml.safe_dump({"users": [{"user": {key: value}}]})

@@ -9,36 +9,12 @@ from infra.errors import InputError, Problem, TrainyardError
 from rehearsal.cloud import Cloud, RefusedError, RequestedResource
 from rehearsal.fake import fake_of
 from rehearsal.reach import ELSEWHERE, INSIDE, Reach, origin_of, reached
+from tests.tables import table
 
 HERE = "203.0.113.7"
-NETWORKS = ["203.0.113.0/28"]
 RULE = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 Inputs = Mapping[str, Any]
-
-
-def gke(*, by_name: bool) -> Inputs:
-    return {
-        "privateClusterConfig": {"enablePrivateNodes": True, "enablePrivateEndpoint": True},
-        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": by_name}},
-    }
-
-
-PRIVATE: Mapping[str, Inputs] = {
-    "aws": {"vpcConfig": {"endpointPrivateAccess": True, "endpointPublicAccess": False}},
-    "azure": {"apiServerAccessProfile": {"enablePrivateCluster": True}},
-    "gcp": gke(by_name=False),
-    "coreweave": {"public": False},
-}
-NAMED: Mapping[str, Inputs] = {
-    "aws": {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": NETWORKS}},
-    "azure": {"apiServerAccessProfile": {"enablePrivateCluster": False, "authorizedIPRanges": NETWORKS}},
-}
-OPEN: Mapping[str, Inputs] = {
-    "aws": {"vpcConfig": {"endpointPublicAccess": True}},
-    "azure": {"apiServerAccessProfile": {"enablePrivateCluster": False}},
-    "gcp": gke(by_name=True),
-    "coreweave": {"public": True},
-}
+PRIVATE, NAMED, OPEN = table(__file__).values()
 
 
 class ReachableClouds:

@@ -1,7 +1,7 @@
 """The phases of a rehearsal with a fake engine: it fails if a phase differs from its preview."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from infra.errors import Problem, TrainyardError
 from rehearsal.cloud import Cloud
 from rehearsal.faults import Faults
 from rehearsal.leaks import SECRET, Leak
-from rehearsal.rehearse import FakeProviders, Open, Phase, Rehearsal
+from rehearsal.rehearse import FakeProviders, Open, Rehearsal
 from rehearsal.rehearse import rehearse as rehearse_on
+from tests.tables import table
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ class FakeEngine:
     def kill(self) -> None: ...
 
 
-def rehearse(open_engine: Open, seen: Callable[[Phase], None] = lambda _: None) -> Rehearsal:
+def rehearse(open_engine: Open) -> Rehearsal:
     with tempfile.TemporaryDirectory() as folder:
         clouds = {"kubernetes": Cloud({}), "aws": Cloud({})}
-        return rehearse_on(open_engine, FakeProviders(clouds, Path(folder)), seen)
+        return rehearse_on(open_engine, FakeProviders(clouds, Path(folder)))
 
 
 def settled() -> dict[str, list[Mapping[str, int]]]:
@@ -81,22 +82,7 @@ def settled() -> dict[str, list[Mapping[str, int]]]:
     }
 
 
-def test_a_program_that_converges_passes_all_phases() -> None:
-    seen: list[Phase] = []
-    rehearse(lambda _: FakeEngine(settled()), seen.append)
-    assert [phase.name for phase in seen] == ["preview", "up", "up again", "refresh", "update", "destroy"]
-
-
-@pytest.mark.parametrize(
-    ("operation", "index", "changes", "phase"),
-    [
-        ("up", 1, {"same": 2, "update": 1}, "up again"),
-        ("up", 0, {"create": 2}, "up"),
-        ("refresh", 0, {"same": 2}, "refresh"),
-        ("up", 2, {"same": 3}, "update"),
-        ("up", 2, {"same": 2, "replace": 1}, "update"),
-    ],
-)
+@pytest.mark.parametrize(("operation", "index", "changes", "phase"), table(__file__, "phases"))
 def test_a_phase_that_differs_from_the_preview_is_named(
     operation: str, index: int, changes: Mapping[str, int], phase: str
 ) -> None:
@@ -184,11 +170,6 @@ class RefusesDestroyEngine(FakeEngine):
     def unprotect(self) -> FakeOutcome:
         self.is_protected = False
         return FakeOutcome({"same": 2})
-
-
-def test_a_destroy_of_protected_resources_is_refused_before_any_deletion() -> None:
-    rehearsal = rehearse(lambda _: RefusesDestroyEngine())
-    assert [phase.name for phase in rehearsal.phases][-2:] == ["unprotect", "destroy"]
 
 
 def test_a_destroy_that_is_refused_too_late_is_named() -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from engine.paths import Paths
 from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.errors import ExitCode, InputError, Problem
+from tests.tables import table
 from trainyard import cli, screen
 from trainyard.commands.cost import cost
 from trainyard.commands.stack.validate import validate
@@ -78,15 +79,7 @@ def test_the_first_screen_has_all_commands_and_fits_a_terminal(
     assert re.findall("[a-z]+", more)[1:] == [*cli.GROUPS]
 
 
-@pytest.mark.parametrize(
-    ("files", "environment", "following"),
-    [
-        ([], {}, "trainyard new local, or trainyard team login FILE"),
-        (["aws"], {}, "trainyard preview -s aws, then trainyard up -s aws"),
-        (["aws", "gcp"], {"TRAINYARD_STACK": "gcp"}, "trainyard preview -s gcp, then trainyard up -s gcp"),
-        (["aws", "up"], {}, "trainyard status -s up"),
-    ],
-)
+@pytest.mark.parametrize(("files", "environment", "following"), table(__file__, "next"))
 def test_the_bare_command_says_what_to_type_next(
     files: list[str], environment: dict[str, str], following: str, tmp_path: Path
 ) -> None:

@@ -33,6 +33,8 @@ from local.toolchain import Toolchain
 from policies import presence
 from policies.config import EvaluatedStack as Run
 from tests.infra.golden import assert_matches, golden_plan
+from tests.problems import problem_of, problems_of
+from tests.processes import capture
 from tests.tables import table
 from trainyard.component import needs
 from trainyard.component.components import COMPONENTS
@@ -60,9 +62,8 @@ NO_SPOT = [{"name": "gpu", "flavors": [{"pool": "on-demand", "quota": 16}]}]
 def refused(change: dict[str, Any], stack: str = "local", **config: Any) -> list[Problem]:
     """Return the problems of a shipped stack with this change and these `trainyard:` configuration keys."""
     run = Run("team", "dev", config={f"trainyard:{key}": json.dumps(each) for key, each in config.items()})
-    with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}Cluster"].read({"stack": {**shipped(stack), **change}}, run)
-    return list(error.value.problems)
+    given = {"stack": {**shipped(stack), **change}}
+    return problems_of(lambda: COMPONENTS[f"{MODULE}Cluster"].read(given, run))
 
 
 def test_the_plugin_has_the_schema_of_the_models() -> None:
@@ -73,7 +74,7 @@ def test_the_plugin_has_the_schema_of_the_models() -> None:
 def test_no_text_advises_to_install_by_the_name_alone() -> None:
     """On PyPI the name belongs to another project."""
     command = ["git", "ls-files", "-z", "*.py", "*.md", "*.yml", "*.yaml", "*.sh", ":!tests"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = capture(command, cwd=ROOT, check=True)
     files = [ROOT / name for name in listed.stdout.split("\0") if name]
     assert not [file for file in files if re.search(BY_NAME_ALONE, file.read_text())]
 
@@ -140,43 +141,24 @@ def test_team_files_are_read_and_their_problems_have_their_lines(
 def test_a_job_alone_is_refused_settings_of_a_stack(change: dict[str, Any], path: str) -> None:
     job = {"name": "vision", "team": "research", "runtime": "torch-tcp", "command": ["python", "train.py"]}
     data = {key: value for key, value in {**job, **change}.items() if value is not None}
-    with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}TrainingJob"].read({"job": data}, RUN)
-    (problem,) = error.value.problems
+    problem = problem_of(lambda: COMPONENTS[f"{MODULE}TrainingJob"].read({"job": data}, RUN))
     assert problem.path == path
     assert problem.got and problem.allowed and problem.fix
 
 
+CASES = table(__file__)
 ARGS = ["--config", "digits"]
-TEAMS: Mapping[str, Any] = {
-    "research": {
-        "namespace": "team-research",
-        "localQueue": "research",
-        "clusterQueue": "gpu",
-        "moreLocalQueues": {"amd": "research-amd"},
-    },
-    "vision": {"namespace": "team-vision", "localQueue": "vision", "clusterQueue": "gpu"},
-}
+TEAMS: Mapping[str, Any] = CASES["teams"]
 """The output `queues` of a Cluster."""
 
 
-@pytest.mark.parametrize(
-    ("change", "queues", "path", "allowed", "fix"),
-    [
-        ({"queue": "amd2"}, TEAMS, "job.queue", "a queue of team research: gpu, amd", "did you mean 'amd'?"),
-        ({"team": "vision", "queue": "amd"}, TEAMS, "job.queue", "a queue of team vision: gpu", "name one"),
-        ({"team": "other"}, TEAMS, "job.team", "a team of the cluster: research, vision", "name one"),
-        ({"team": "other"}, {}, "job.team", "a team of the cluster: none", "add one"),
-        ({}, {"research": "gpu"}, "queues", "team → its namespace,", "give the output `queues` of a Cluster"),
-    ],
-)
+@pytest.mark.parametrize(("change", "queues", "path", "allowed", "fix"), CASES["queues"])
 def test_a_job_is_refused_a_queue_that_is_not_its_teams(
     change: dict[str, Any], queues: Any, path: str, allowed: str, fix: str
 ) -> None:
     job = {"name": "vision", "team": "research", "runtime": "torch-tcp", "args": ARGS, **change}
-    with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}TrainingJob"].read({"job": job, "queues": queues}, RUN)
-    (problem,) = error.value.problems
+    read = COMPONENTS[f"{MODULE}TrainingJob"].read
+    problem = problem_of(lambda: read({"job": job, "queues": TEAMS if queues is None else queues}, RUN))
     assert (problem.path, problem.allowed[: len(allowed)], problem.fix[: len(fix)]) == (path, allowed, fix)
 
 
@@ -225,9 +207,9 @@ def test_a_problem_found_while_resources_are_declared_is_at_its_property_too() -
 
 def test_a_cluster_without_a_name_has_the_stacks() -> None:
     stack = {key: value for key, value in shipped("local").items() if key != "name"}
-    with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}Cluster"].read({"stack": {**stack, "pools": []}}, RUN)
-    assert "stack.name" not in {each.path for each in error.value.problems}
+    read = COMPONENTS[f"{MODULE}Cluster"].read
+    problems = problems_of(lambda: read({"stack": {**stack, "pools": []}}, RUN))
+    assert "stack.name" not in {each.path for each in problems}
 
 
 def test_every_problem_reaches_the_engine_at_its_property() -> None:
@@ -246,16 +228,7 @@ def test_spot_without_a_fallback_is_refused_without_the_policy_pack() -> None:
     assert problem.fix.startswith("add a flavor of an on-demand")
 
 
-@pytest.mark.parametrize(
-    ("stack", "allowed", "path", "got"),
-    [
-        ("aws", ["eu-*"], "stack.target.region", "us-east-2"),
-        ("gcp", ["in:us"], "stack.target.region", "europe-west1"),
-        ("azure", ["in:us"], "stack.target.region", "westeurope"),
-        ("coreweave", ["in:us"], "stack.target.zone", "eu-south-04a"),
-        ("onprem", ["in:us"], "stack.target.country", "de"),
-    ],
-)
+@pytest.mark.parametrize(("stack", "allowed", "path", "got"), CASES["residency"])
 def test_data_outside_of_the_declared_residency_is_refused_without_the_policy_pack(
     stack: str, allowed: list[str], path: str, got: str
 ) -> None:
@@ -276,9 +249,7 @@ def test_an_exemption_from_a_policy_also_applies_to_the_component() -> None:
 def test_a_fleets_worker_outside_of_the_declared_residency_is_refused() -> None:
     file = yaml.safe_load((ROOT / "stacks/Pulumi.hybrid.yaml").read_text())["config"]
     run = Run("team", "dev", config={"trainyard:residency": json.dumps({"allowed": ["in:eu"]})})
-    with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}Fleet"].read({"fleet": file[FLEET_KEY]}, run)
-    (problem,) = error.value.problems
+    problem = problem_of(lambda: COMPONENTS[f"{MODULE}Fleet"].read({"fleet": file[FLEET_KEY]}, run))
     assert (problem.path, problem.got) == ("fleet.workers[0].place", "us-east-2")
 
 
@@ -335,9 +306,7 @@ def test_a_secret_is_refused_in_a_job_and_warned_of_in_a_stack(monkeypatch: pyte
     secret = {rpc._special_sig_key: rpc._special_secret_sig, "value": "hidden"}
     output = {rpc._special_sig_key: rpc._special_output_value_sig, "value": {"TOKEN": secret, "SEED": "1"}}
     paths = list(_secrets_in({"environment": output, "command": ["a"]}, ("job",)))
-    with pytest.raises(InputError) as error:
-        COMPONENTS[f"{MODULE}TrainingJob"].on_secrets(paths)
-    (problem,) = error.value.problems
+    problem = problem_of(lambda: COMPONENTS[f"{MODULE}TrainingJob"].on_secrets(paths))
     assert (problem.path, problem.got) == ("job.environment.TOKEN", "a secret")
     assert "job.secrets" in problem.fix
     messages: list[str] = []
@@ -375,5 +344,5 @@ def test_a_pack_that_was_killed_evaluates_nothing(tmp_path: Path) -> None:
 
 
 def test_the_repository_has_no_symbolic_link_since_the_engine_refuses_them() -> None:
-    listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = capture(["git", "ls-files", "-s"], cwd=ROOT, check=True)
     assert not [line for line in listed.stdout.splitlines() if line.startswith("120000")]

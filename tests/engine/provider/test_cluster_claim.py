@@ -26,7 +26,7 @@ class FakeApiServer(QuietHandler):
         self.respond(200 if found else 404, found or {"message": "not found"})
 
     def do_POST(self) -> None:
-        body = yaml.safe_load(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body()
         path = f"{self.path}/{body['metadata']['name']}"
         if self.namespace_after:
             self.namespace_after.pop()
@@ -38,7 +38,7 @@ class FakeApiServer(QuietHandler):
             self.respond(201, body)
 
     def do_PATCH(self) -> None:
-        body = yaml.safe_load(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.body()
         path = self.path.partition("?")[0]
         self.stored[path]["data"] |= body["data"]
         self.respond(200, self.stored[path])

@@ -16,14 +16,8 @@ from tests.engine.progress import RecordedProgress
 
 pytestmark = pytest.mark.clouds
 
-INPUTS = {
-    "region": "us-east-2",
-    "cluster": "training",
-    "nodeGroup": "spot",
-    "minSize": 0,
-    "size": 4,
-    "labels": {"trainyard.dev/pool": "spot"},
-}
+SIZES = {"minSize": 0, "size": 4, "labels": {"trainyard.dev/pool": "spot"}}
+INPUTS = {"region": "us-east-2", "cluster": "training", "nodeGroup": "spot", **SIZES}
 GROUP = {"clusterName": "training", "nodegroupName": "spot"}
 
 

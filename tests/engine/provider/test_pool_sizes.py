@@ -106,29 +106,18 @@ BUSY = [
 
 
 @pytest.mark.parametrize(("kind", "inputs", "status", "message"), BUSY)
-def test_another_operation_is_awaited_first(
-    cloud: FakeGroupApis, kind: type[ResourceHandler], inputs: dict[str, Any], status: int, message: str
+def test_another_operation_is_awaited_first_for_a_time(
+    monkeypatch: pytest.MonkeyPatch, cloud: FakeGroupApis, kind: Any, inputs: Any, status: int, message: str
 ) -> None:
     cloud.refusals = [(status, message)] * 2
     progress = RecordedProgress()
     kind().create(inputs, progress)
     assert progress.lines == ["spot: another operation is in progress"] * 2
     assert len(cloud.asked) == 1
-
-
-@pytest.mark.parametrize(("kind", "inputs", "status", "message"), BUSY)
-def test_the_wait_for_an_operation_that_never_ends_times_out(
-    cloud: FakeGroupApis,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: type[ResourceHandler],
-    inputs: dict[str, Any],
-    status: int,
-    message: str,
-) -> None:
     monkeypatch.setattr(kind, "BUSY_TIMEOUT_SECONDS", 0)
     cloud.refusals = [(status, message)]
     with pytest.raises(TrainyardError, match="run `up` again"):
-        kind().create(inputs, RecordedProgress())
+        kind().create(inputs, progress)
 
 
 @pytest.mark.parametrize(("kind", "inputs"), [(NodePoolSize, GCP), (AgentPoolSize, AZURE)])

@@ -118,6 +118,25 @@ def properties(**values: Any) -> Struct:
     return struct
 
 
+def create(**values: Any) -> provider_pb2.CreateRequest:
+    return provider_pb2.CreateRequest(urn=URN, properties=properties(**values))
+
+
+def update(
+    olds: Struct, news: Struct, old_inputs: Struct, *, preview: bool = False
+) -> provider_pb2.UpdateRequest:
+    return provider_pb2.UpdateRequest(
+        urn=URN, id="lamp-a", olds=olds, news=news, old_inputs=old_inputs, preview=preview
+    )
+
+
+def raising(error: Exception) -> Callable[[HandlerProgress], None]:
+    def fail(_progress: HandlerProgress) -> None:
+        raise error
+
+    return fail
+
+
 def secret(value: Any) -> dict[str, Any]:
     return {SIGNATURE: SECRET, "value": value}
 
@@ -152,14 +171,13 @@ def test_a_secret_input_is_secret_in_inputs_and_state(bench: ProviderBench) -> N
 
 
 def test_a_property_with_a_secret_inside_is_secret_as_a_whole(bench: ProviderBench) -> None:
-    request = provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a", notes=[secret("x"), "y"]))
-    made = bench.provider.Create(request)
+    made = bench.provider.Create(create(socket="a", notes=[secret("x"), "y"]))
     assert made.properties["notes"][SIGNATURE] == SECRET
     assert list(made.properties["notes"]["value"]) == ["x", "y"]
 
 
 def test_an_output_that_the_type_declares_secret_is_secret(bench: ProviderBench) -> None:
-    made = bench.provider.Create(provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a")))
+    made = bench.provider.Create(create(socket="a"))
     assert dict(made.properties["pin"]) == secret("1234")
     assert made.properties["serial"] == "s1"
     assert made.id == "lamp-a"
@@ -175,15 +193,9 @@ def test_a_preview_of_a_create_creates_nothing_and_has_unknown_outputs(bench: Pr
 
 
 def test_a_preview_of_an_update_keeps_the_outputs_known(bench: ProviderBench) -> None:
-    request = provider_pb2.UpdateRequest(
-        urn=URN,
-        id="lamp-a",
-        olds=properties(socket="a", watts=1, serial="s1", pin=secret("1234"), burns=1000),
-        old_inputs=properties(socket="a", watts=1),
-        news=properties(socket="a", watts=2),
-        preview=True,
-    )
-    updated = bench.provider.Update(request).properties
+    olds = properties(socket="a", watts=1, serial="s1", pin=secret("1234"), burns=1000)
+    old_inputs, news = properties(socket="a", watts=1), properties(socket="a", watts=2)
+    updated = bench.provider.Update(update(olds, news, old_inputs, preview=True)).properties
     assert (updated["watts"], updated["serial"]) == (2, "s1")
     assert dict(updated["pin"]) == secret("1234")
     assert updated["burns"] == UNKNOWN_MARK, "an update makes this one anew"
@@ -215,14 +227,9 @@ def test_a_diff_names_each_path_and_what_must_be_replaced(
 
 def test_a_create_that_fails_is_recorded_so_that_it_can_be_repaired_or_removed(bench: ProviderBench) -> None:
     problem = Problem("node spot-0", "not ready", "ready", "look at its log")
-
-    def fail(_progress: HandlerProgress) -> None:
-        raise TrainyardError([problem])
-
-    bench.lamp.during = fail
-    request = provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a", note=secret("mine")))
+    bench.lamp.during = raising(TrainyardError([problem]))
     with pytest.raises(grpc.RpcError) as caught:
-        bench.provider.Create(request)
+        bench.provider.Create(create(socket="a", note=secret("mine")))
     found = half_done(caught.value)
     assert found.id == "lamp-a"
     assert list(found.reasons) == [str(problem)]
@@ -231,17 +238,9 @@ def test_a_create_that_fails_is_recorded_so_that_it_can_be_repaired_or_removed(b
 
 
 def test_a_failed_update_does_not_change_the_state(bench: ProviderBench) -> None:
-    def fail(_progress: HandlerProgress) -> None:
-        raise OSError("no space left")
-
-    bench.lamp.during = fail
-    request = provider_pb2.UpdateRequest(
-        urn=URN,
-        id="lamp-a",
-        olds=properties(watts=1, serial="s1", pin=secret("1234")),
-        old_inputs=properties(watts=1),
-        news=properties(watts=2),
-    )
+    bench.lamp.during = raising(OSError("no space left"))
+    olds = properties(watts=1, serial="s1", pin=secret("1234"))
+    request = update(olds, properties(watts=2), properties(watts=1))
     with pytest.raises(grpc.RpcError) as caught:
         bench.provider.Update(request)
     found = half_done(caught.value)
@@ -273,7 +272,7 @@ def test_an_operation_reports_its_progress(bench: ProviderBench) -> None:
             pass
 
     bench.lamp.during = work
-    bench.provider.Create(provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a")))
+    bench.provider.Create(create(socket="a"))
     assert [line[:2] for line in bench.engine.lines[:2]] == [(URN, "screwing it in"), (URN, "warming up …")]
     assert all(ephemeral for _, _, ephemeral in bench.engine.lines)
 
@@ -292,9 +291,7 @@ def test_an_interrupt_ends_an_operation_within_seconds_even_one_that_ignores_it(
                 progress.check()
 
     bench.lamp.during = work
-    creating = bench.provider.Create.future(
-        provider_pb2.CreateRequest(urn=URN, properties=properties(socket="a"))
-    )
+    creating = bench.provider.Create.future(create(socket="a"))
     assert begun.wait(TIMEOUT_SECONDS)
     bench.provider.Cancel(Empty())
     try:

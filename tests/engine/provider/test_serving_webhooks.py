@@ -1,7 +1,6 @@
 """The resource `ServingWebhooks`, on a fake API server: dry runs until the webhooks evaluate objects."""
 
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from http import HTTPStatus
@@ -47,9 +46,6 @@ class ScriptedApiServer(QuietHandler):
         self.asked.append((self.path, self.body()))
         code, text = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.respond(code, {"message": text} if text else b"")
-
-    def body(self) -> Any:
-        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
 
 class StaleApiServer(ScriptedApiServer):

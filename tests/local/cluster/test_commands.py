@@ -4,6 +4,7 @@ import pytest
 
 from infra.errors import TrainyardError
 from local.cluster.commands import program, run
+from tests.problems import problem_of
 
 
 @pytest.mark.parametrize(
@@ -12,7 +13,5 @@ from local.cluster.commands import program, run
 )
 def test_a_program_that_does_not_succeed_is_reported(command: tuple[str, ...], got: str) -> None:
     path = program(command[0])
-    with pytest.raises(TrainyardError) as failed:
-        run(path, *command[1:], timeout_seconds=0.5)
-    [problem] = failed.value.problems
+    problem = problem_of(lambda: run(path, *command[1:], timeout_seconds=0.5), TrainyardError)
     assert (problem.path, problem.got) == (" ".join([path, *command[1:]]), got)

@@ -14,9 +14,10 @@ from local.cluster.images import read_archive
 from local.cluster.objects import desired_taints, is_ready
 from local.cluster.preemption import PreemptionRecord, _tolerates_preemption
 from local.cluster.site import last_error
+from tests.tables import table
 
 SPOT = Taint(key="trainyard.dev/spot", value="true", effect="NoSchedule")
-READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+CASES = table(__file__)
 
 
 def test_declared_taints_replace_earlier_declared_ones() -> None:
@@ -34,30 +35,12 @@ def test_taints_of_kubernetes_and_of_a_preemption_are_retained() -> None:
     assert desired_taints(found, []) == found
 
 
-@pytest.mark.parametrize(
-    ("node", "ready"),
-    [
-        ({"spec": {}, "status": READY}, True),
-        ({"spec": {}, "status": {}}, False),
-        ({"spec": {}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, False),
-        ({"spec": {"taints": [{"key": "node.kubernetes.io/not-ready"}]}, "status": READY}, False),
-        ({"spec": {"taints": [{"key": SPOT.key}]}, "status": READY}, True),
-    ],
-)
+@pytest.mark.parametrize(("node", "ready"), CASES["nodes"])
 def test_a_node_is_ready_by_its_condition_and_if_pods_may_run(node: dict[str, Any], ready: bool) -> None:
     assert is_ready(node) is ready
 
 
-@pytest.mark.parametrize(
-    ("toleration", "remains"),
-    [
-        ({"operator": "Exists"}, True),
-        ({"key": "trainyard.dev/preempting", "operator": "Exists", "effect": "NoExecute"}, True),
-        ({"key": "trainyard.dev/preempting", "operator": "Exists", "effect": "NoSchedule"}, False),
-        ({"key": "trainyard.dev/spot", "operator": "Exists"}, False),
-        ({"operator": "Exists", "tolerationSeconds": 5}, False),
-    ],
-)
+@pytest.mark.parametrize(("toleration", "remains"), CASES["tolerations"])
 def test_only_a_pod_that_tolerates_without_limit_remains(toleration: dict[str, Any], remains: bool) -> None:
     assert _tolerates_preemption({"spec": {"tolerations": [toleration]}}) is remains
 

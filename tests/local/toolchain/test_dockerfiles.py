@@ -140,20 +140,15 @@ def test_rocms_pytorch_is_part_of_its_base_and_other_packages_are_the_same() -> 
 
 
 def test_contents_are_those_of_the_local_image(versions: Versions) -> None:
-    assert [REPOSITORY / recipe for recipe in versions.training_image.recipes] == [
-        IMAGES / "torch",
-        IMAGES / "mpi",
-    ]
+    recipes = [REPOSITORY / recipe for recipe in versions.training_image.recipes]
+    assert recipes == [IMAGES / "torch", IMAGES / "mpi"]
     for image in ("torch", "mpi"):
         run = " ".join(of(IMAGES / image / "Dockerfile", "RUN"))
         assert "xargs --arg-file=/recipe/packages.txt apt-get install" in run
         assert "/recipe/customize.sh /" in run
-    code = [
-        rest.split()
-        for rest in of(IMAGES / "torch/Dockerfile", "COPY")
-        if rest.endswith("/opt/trainyard/src")
-    ]
-    code += [rest.split() for rest in of(IMAGES / "torch/Dockerfile", "COPY") if "training/configs" in rest]
+    copied = of(IMAGES / "torch/Dockerfile", "COPY")
+    code = [rest.split() for rest in copied if rest.endswith("/opt/trainyard/src")]
+    code += [rest.split() for rest in copied if "training/configs" in rest]
     sources = versions.training_image.sources.items()
     assert code == [[str(source), str("/opt/trainyard/src" / target)] for source, target in sources]
 
@@ -212,12 +207,9 @@ def test_a_base_without_efa_builds_nothing_for_it(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes files of other owners")
 def test_the_recipes_create_the_same_user_on_debian_and_on_ubuntu(tmp_path: Path) -> None:
-    for name, line in (
-        ("passwd", "ubuntu:x:1000:1000::/home/ubuntu:/bin/bash\n"),
-        ("shadow", ""),
-        ("group", ""),
-    ):
-        (tmp_path / "etc/ssh/ssh_config.d").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "etc/ssh/ssh_config.d").mkdir(parents=True)
+    ubuntu = "ubuntu:x:1000:1000::/home/ubuntu:/bin/bash\n"
+    for name, line in {"passwd": ubuntu, "shadow": "", "group": ""}.items():
         (tmp_path / "etc" / name).write_text(f"root:x:0\n{line}")
     (tmp_path / "etc/ssh/ssh_host_rsa_key").write_text("nobody's secret")
     for image in ("torch", "mpi"):

@@ -17,6 +17,7 @@ from local.toolchain.versions import Build, GoProgram, PinnedRelease, Versions
 from tests.engine.progress import RecordedProgress
 from tests.infra.golden import GOLDEN, assert_matches
 from tests.local.toolchain.conftest import ReleaseSite, tar_of
+from tests.problems import problem_of
 
 
 def build_on(
@@ -39,69 +40,57 @@ def build_on(
     )
 
 
-def fetch(build: Build, folder: Path, progress: RecordedProgress) -> str:
+def fetch(build: Build, folder: Path) -> str:
     assert build.release
-    return Releases(allowed=True).fetch(build, build.release, folder, progress)
+    return Releases(allowed=True).fetch(build, build.release, folder, RecordedProgress())
 
 
-def test_a_released_program_is_fetched_and_checked(
-    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
-) -> None:
+def test_a_released_program_is_fetched_and_checked(site: ReleaseSite, tmp_path: Path) -> None:
     site.publish("tool-1.2.3", b"program")
-    origin = fetch(build_on(site), tmp_path, progress)
+    origin = fetch(build_on(site), tmp_path)
     assert (tmp_path / "tool").read_bytes() == b"program"
     assert (tmp_path / "tool").stat().st_mode & 0o777 == 0o755
     assert origin == "release 1.2.3, verified, from 127.0.0.1"
     assert [path.name for path in tmp_path.iterdir()] == ["tool"]
 
 
-def test_only_one_program_is_extracted(site: ReleaseSite, tmp_path: Path, progress: RecordedProgress) -> None:
+def test_only_one_program_is_extracted(site: ReleaseSite, tmp_path: Path) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(tool=b"a", helper=b"b", README=b"c"))
-    fetch(build_on(site, archive="tool-{version}.tar.gz", also=("helper",)), tmp_path, progress)
+    fetch(build_on(site, archive="tool-{version}.tar.gz", also=("helper",)), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["helper", "tool"]
 
 
-def test_programs_that_are_released_one_by_one_are_each_fetched(
-    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
-) -> None:
+def test_programs_that_are_released_one_by_one_are_each_fetched(site: ReleaseSite, tmp_path: Path) -> None:
     site.publish("one-1.2.3", b"1")
     site.publish("two-1.2.3", b"2")
-    fetch(build_on(site, programs=("one", "two")), tmp_path, progress)
+    fetch(build_on(site, programs=("one", "two")), tmp_path)
     assert (tmp_path / "two").read_bytes() == b"2"
 
 
-def test_a_list_of_checksums_is_read_by_file_name(
-    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
-) -> None:
+def test_a_list_of_checksums_is_read_by_file_name(site: ReleaseSite, tmp_path: Path) -> None:
     site.publish("tool-1.2.3", b"program")
     wrong = hashlib.sha256(b"other").hexdigest()
     right = hashlib.sha256(b"program").hexdigest()
     listed = f"{wrong}  tool-1.2.3.sbom\n{right} *tool-1.2.3\n"
     site.files["/tool-1.2.3.sha256"] = listed.encode()
-    fetch(build_on(site), tmp_path, progress)
+    fetch(build_on(site), tmp_path)
     assert (tmp_path / "tool").exists()
 
 
 @pytest.mark.parametrize("checksum", ["0" * 64, "not a checksum"])
-def test_a_wrong_checksum_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress, checksum: str
-) -> None:
+def test_a_wrong_checksum_is_refused(site: ReleaseSite, tmp_path: Path, checksum: str) -> None:
     site.publish("tool-1.2.3", b"tampered", checksum=checksum)
-    with pytest.raises(TrainyardError) as refused:
-        fetch(build_on(site), tmp_path, progress)
-    (problem,) = refused.value.problems
+    problem = problem_of(lambda: fetch(build_on(site), tmp_path), TrainyardError)
     assert problem.path.endswith("/tool-1.2.3")
     assert hashlib.sha256(b"tampered").hexdigest() in problem.got
     assert "TRAINYARD_DOWNLOADS=never" in problem.fix
     assert not (tmp_path / "tool").exists()
 
 
-def test_an_archive_without_the_program_is_refused(
-    site: ReleaseSite, tmp_path: Path, progress: RecordedProgress
-) -> None:
+def test_an_archive_without_the_program_is_refused(site: ReleaseSite, tmp_path: Path) -> None:
     site.publish("tool-1.2.3.tar.gz", tar_of(other=b"a"))
     with pytest.raises(TrainyardError, match="no tool in it"):
-        fetch(build_on(site, archive="tool-{version}.tar.gz"), tmp_path, progress)
+        fetch(build_on(site, archive="tool-{version}.tar.gz"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +106,7 @@ def test_a_program_of_another_machine_is_refused(
     monkeypatch.setattr(releases, "SYSTEM", "plan9")
     site.publish("tool-1.2.3", start)
     with pytest.raises(TrainyardError, match=f"tool for {foreign}\n.* one for plan9 {ARCHITECTURE}"):
-        fetch(build_on(site), tmp_path, RecordedProgress())
+        fetch(build_on(site), tmp_path)
 
 
 def test_every_download_is_for_the_system_and_the_processor(versions: Versions) -> None:
@@ -134,11 +123,11 @@ def test_every_download_is_for_the_system_and_the_processor(versions: Versions) 
     assert_matches(yaml.safe_dump(found, width=200), GOLDEN / "downloads.yaml")
 
 
-def test_a_broken_download_is_reported(site: ReleaseSite, tmp_path: Path, progress: RecordedProgress) -> None:
+def test_a_broken_download_is_reported(site: ReleaseSite, tmp_path: Path) -> None:
     site.publish("tool-1.2.3", b"program")
     del site.files["/tool-1.2.3"]
     with pytest.raises(BrokenOffError, match="404"):
-        fetch(build_on(site), tmp_path, progress)
+        fetch(build_on(site), tmp_path)
 
 
 def test_a_release_is_refused_only_with_a_reason(site: ReleaseSite) -> None:

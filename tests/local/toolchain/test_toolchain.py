@@ -15,6 +15,7 @@ from local.toolchain import Action, Toolchain
 from local.toolchain.releases import Releases
 from tests.engine.progress import RecordedProgress
 from tests.local.toolchain.conftest import ReleaseSite, Workshop, pinned
+from tests.problems import problems_of
 
 
 @pytest.fixture
@@ -174,12 +175,10 @@ def test_without_root_and_packages_both_problems_are_shown_at_once(
     versions = pinned(packages={"etcd-server": missing, "mmdebstrap": missing})
     workshop.install("apt-get", "exit 1")
     toolchain = Toolchain(workshop.paths, versions, progress)
-    with pytest.raises(HostError) as failed:
-        toolchain.ensure("package/etcd-server", "rootfs/training")
-    assert [problem.path for problem in failed.value.problems] == ["packages", "rootfs/training"]
-    assert (
-        "sudo apt-get install --no-install-recommends etcd-server mmdebstrap" in failed.value.problems[0].fix
-    )
+    parts = ("package/etcd-server", "rootfs/training")
+    packages, root = problems_of(lambda: toolchain.ensure(*parts), HostError)
+    assert (packages.path, root.path) == ("packages", "rootfs/training")
+    assert "sudo apt-get install --no-install-recommends etcd-server mmdebstrap" in packages.fix
 
 
 def test_a_cache_that_cannot_be_written_is_reported(toolchain: Toolchain, workshop: Workshop) -> None:

@@ -10,6 +10,7 @@ from engine.paths import REPOSITORY
 from infra.errors import InputError
 from local.locked import locked_versions
 from local.toolchain.versions import Versions
+from tests.problems import problems_of
 
 
 def required(folder: str) -> str:
@@ -69,9 +70,7 @@ def test_a_wrong_file_shows_every_fault_at_once(tmp_path: Path) -> None:
     del document["packages"]["runc"]["provides"]
     file = tmp_path / "versions.yaml"
     file.write_text(yaml.safe_dump(document))
-    with pytest.raises(InputError) as wrong:
-        Versions.load(file)
-    assert [problem.path for problem in wrong.value.problems] == [
+    assert [problem.path for problem in problems_of(lambda: Versions.load(file))] == [
         "versions.yaml:builds.helm.ldflag",
         "versions.yaml:builds.kueue.path",
         "versions.yaml:packages.runc.provides",

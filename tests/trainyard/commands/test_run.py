@@ -10,6 +10,7 @@ import yaml
 
 from engine.paths import REPOSITORY, Paths
 from infra.errors import InputError
+from tests.problems import problem_of
 from trainyard.commands.run import run
 from trainyard.commands.up import up
 from trainyard.stack.session import Session
@@ -46,9 +47,7 @@ def test_a_job_that_does_not_fit_the_stack_is_refused_at_its_line(
     command: Callable[[Path], None], tmp_path: Path
 ) -> None:
     file = written(tmp_path, team="reserch")
-    with pytest.raises(InputError) as refused:
-        command(file)
-    [problem] = refused.value.problems
+    problem = problem_of(lambda: command(file))
     assert (problem.location, problem.fix) == (f"{file}:2:7", "did you mean 'research'?")
 
 

@@ -19,10 +19,12 @@ from infra.stackfile.dataset import DatasetSpec
 from infra.stackfile.storage import LifecycleSpec
 from infra.targets.aws.stackfile.target import AwsSpec, EfsSpec, ExistingEfsSpec
 from tests.infra.plan import stack_file
+from tests.tables import table
 from trainyard.cost.catalog import filters_of, rows_of, show_catalog
 from trainyard.cost.price import PriceReport, price_report, remark, show_price
 from trainyard.forms import CatalogPart, ReportForm
 
+CASES = table(__file__)
 TODAY = date(2026, 9, 25)
 """50 days after the prices of p5en in Ohio, 4 after those of NAT, EFS and S3."""
 LATER = date(2026, 12, 31)
@@ -170,15 +172,7 @@ def test_prices_of_a_region_name_what_is_missing() -> None:
     assert "no spot price of p5e.48xlarge" in by_kind["p5e.48xlarge", "spot"]["remark"]
 
 
-@pytest.mark.parametrize(
-    ("given", "nearest"),
-    [
-        ({"cloud": "asw"}, "aws"),
-        ({"accelerator": "h20"}, "h200"),
-        ({"fabric": "efav33"}, "efav3"),
-        ({"cloud": "aws", "region": "eu-nort-1"}, "eu-north-1"),
-    ],
-)
+@pytest.mark.parametrize(("given", "nearest"), CASES["filters"])
 def test_a_filter_that_the_catalogue_lacks_is_refused_with_the_nearest(
     given: dict[str, str], nearest: str
 ) -> None:
@@ -224,16 +218,7 @@ def test_egress_to_an_on_premises_cluster_is_a_cost_too() -> None:
 
 
 def test_deleted_checkpoints_are_in_the_remarks() -> None:
-    for name, days, words in (
-        (
-            "aws",
-            None,
-            "billed for 1 d more; 7B parameters with Adam (112 GB), saved each half hour, keep 5.4 TB",
-        ),
-        ("aws", 30, "keep 161.3 TB there, 3,454.69 USD a month"),
-        ("gcp", None, "billed for 7 d more"),
-        ("coreweave", 0, "keep 5.4 TB there (storage"),
-    ):
+    for name, days, words in CASES["deleted"]:
         stack = load(stack_file(name))
         lifecycle = LifecycleSpec(deleted_checkpoint_days=days)
         stack.storage.object_store.__dict__["lifecycle"] = lifecycle

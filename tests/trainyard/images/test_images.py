@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,44 +10,20 @@ from typing import Any
 import pytest
 
 from engine.progress import PlainProgress
-from infra.common.artifacts import ROOT, Artifacts
+from infra.common.artifacts import Artifacts
 from infra.stackfile import load
 from tests.infra.golden import CASES
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.servers import QuietHandler, serving
+from tests.tables import table
+from tests.trainyard.commands.alone import printed_alone
 from tests.trainyard.images.layers import blobs, layer
 from trainyard.images.images import FetchedChart, Inventory, inventory, missing, unfit
 from trainyard.images.registry import Registries, Unavailable, parse_reference
 
 LOGIN = base64.b64encode(b"me:password").decode()
 
-
-INDEX = {
-    "manifests": [
-        {"platform": {"architecture": "amd64", "os": "linux"}},
-        {"platform": {"architecture": "arm64", "os": "linux"}},
-        {"platform": {"architecture": "unknown", "os": "unknown"}},
-    ]
-}
-"""An index as BuildKit pushes it: the manifest without a platform has the attestations."""
-STORED: dict[str, Any] = {
-    "/v2/both/manifests/1": INDEX,
-    "/v2/one/manifests/1": {"config": {"digest": "sha256:00"}},
-    "/v2/one/blobs/sha256:00": {"architecture": "amd64"},
-    "/v2/artifact/manifests/1": {"config": {"digest": "sha256:01"}},
-    "/v2/artifact/blobs/sha256:01": {},
-    "/v2/charts/driver/manifests/1": {
-        "layers": [
-            {"mediaType": "application/vnd.cncf.helm.chart.provenance.v1.prov", "digest": "sha256:ff"},
-            {"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "digest": "sha256:aa"},
-        ]
-    },
-    # JSON is YAML.
-    "/vendor/index.yaml": {
-        "entries": {"driver": [{"version": "2", "digest": "bb"}, {"version": "1", "digest": "sha256:aa"}]}
-    },
-    "/nothing/index.yaml": ["no", "index"],
-}
+STORED: dict[str, Any] = table(__file__, "stored")
 VERBS = {
     "usr/lib/x86_64-linux-gnu/libibverbs.so.1": b"",
     "usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so": b"",
@@ -97,42 +72,26 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Inventory:
 
 @pytest.mark.engine
 def test_the_command_needs_no_program_on_the_users_path(tmp_path: Path) -> None:
-    command = [str(ROOT / ".venv/bin/trainyard"), "stack", "images", "-s", "aws-dev", "-o", "json"]
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "TRAINYARD_STATE": str(tmp_path)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    assert any("kueue" in image for image in json.loads(ended.stdout)["images"])
+    shown = printed_alone(tmp_path, "stack images -s aws-dev -o json")
+    assert any("kueue" in image for image in shown["images"])
 
 
 def test_behind_an_air_gap_everything_is_in_the_mirror(found: Inventory) -> None:
     assert [image for image in found.images if not image.startswith("registry.example.com/")] == []
-    assert {chart.name.partition("//")[2].partition("/")[0] for chart in found.charts} == {
-        "registry.example.com"
-    }
+    hosts = {chart.name.partition("//")[2].partition("/")[0] for chart in found.charts}
+    assert hosts == {"registry.example.com"}
 
 
 def test_the_inventory_has_the_images_of_pods_charts_and_custom_resources(found: Inventory) -> None:
-    kinds = (
-        "kueue/kueue",
-        "training/rocm",
-        "nvidia/driver:580",
-        "doca-driver",
-        "k8s-device-plugin",
-        "nfsplugin",
-    )
-    for kind in kinds:
+    kinds = "kueue/kueue training/rocm nvidia/driver:580 doca-driver k8s-device-plugin nfsplugin"
+    for kind in kinds.split():
         assert any(kind in image for image in found.images), kind
 
 
 def test_each_missing_image_and_chart_is_a_problem(registry: str) -> None:
-    wanted = Inventory(
-        (f"{registry}/nvidia/driver:1", f"{registry}/nvidia/driver:2"),
-        (
-            FetchedChart(f"oci://{registry}/charts/driver", "1"),
-            FetchedChart(f"oci://{registry}/charts/other", "1"),
-        ),
-    )
-    problems = missing(wanted, Registries())
+    charts = tuple(FetchedChart(f"oci://{registry}/charts/{name}", "1") for name in ("driver", "other"))
+    images = (f"{registry}/nvidia/driver:1", f"{registry}/nvidia/driver:2")
+    problems = missing(Inventory(images, charts), Registries())
     assert [(each.path, each.got) for each in problems] == [
         (f"{registry}/nvidia/driver:2", "missing"),
         (f"{registry}/charts/other:1", "missing"),
@@ -173,10 +132,8 @@ def test_a_publisher_without_the_chart_is_a_problem(registry: str) -> None:
 
 def test_all_charts_but_two_are_pinned_by_digest(found: Inventory) -> None:
     published = Artifacts.from_environment().published
-    assert {name for name, chart in published.items() if not chart.digest} == {
-        "network-operator",
-        "dra-driver-nvidia-gpu",
-    }
+    without = {name for name, chart in published.items() if not chart.digest}
+    assert without == {"network-operator", "dra-driver-nvidia-gpu"}
     pinned = {chart.name.rpartition("/")[2]: chart.digest for chart in found.charts}
     assert pinned == {name: published[name].digest for name in pinned}
 
@@ -214,10 +171,8 @@ def test_images_of_ranks_are_checked_for_the_libraries_of_their_fabrics(registry
 
 
 def test_the_inventory_has_the_fabrics_of_the_images_of_ranks(found: Inventory) -> None:
-    assert sorted(fabric for names in found.fabrics.values() for fabric in names) == [
-        "ib-shared",
-        "ib-shared-rocm",
-    ]
+    fabrics = sorted(fabric for names in found.fabrics.values() for fabric in names)
+    assert fabrics == ["ib-shared", "ib-shared-rocm"]
     assert set(found.fabrics) <= set(found.images)
 
 
@@ -231,18 +186,6 @@ def test_a_registry_that_needs_a_login_gets_dockers_configuration(registry: str,
     assert LOGIN not in repr(logged_in)
 
 
-@pytest.mark.parametrize(
-    ("reference", "parts"),
-    [
-        ("nvcr.io/nvidia/driver:580", ("nvcr.io", "nvidia/driver", "580")),
-        ("localhost:5000/a@sha256:00", ("localhost:5000", "a", "sha256:00")),
-        ("host:5000/a/b:1@sha256:00", ("host:5000", "a/b", "sha256:00")),
-        ("busybox", ("docker.io", "library/busybox", "latest")),
-        ("rocm/k8s-device-plugin:1", ("docker.io", "rocm/k8s-device-plugin", "1")),
-        ("docker.io/alpine:3.20", ("docker.io", "library/alpine", "3.20")),
-        ("docker.io/rocm/k8s-device-plugin:1", ("docker.io", "rocm/k8s-device-plugin", "1")),
-        ("index.docker.io/library/alpine", ("docker.io", "library/alpine", "latest")),
-    ],
-)
-def test_a_reference_is_parsed_as_container_runtimes_do(reference: str, parts: tuple[str, str, str]) -> None:
-    assert parse_reference(reference) == parts
+@pytest.mark.parametrize(("reference", "parts"), table(__file__)["references"])
+def test_a_reference_is_parsed_as_container_runtimes_do(reference: str, parts: list[str]) -> None:
+    assert [*parse_reference(reference)] == parts

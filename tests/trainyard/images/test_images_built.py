@@ -11,27 +11,12 @@ from pathlib import Path
 import pytest
 
 from engine.progress import PlainProgress
+from tests.tables import table
 from trainyard.images.images import Inventory, unfit_archive
 
 pytestmark = [pytest.mark.ranks, pytest.mark.timeout(600)]
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
-VERBS = (
-    f"{LIBRARIES}/libibverbs.so.1.14.56.1",
-    f"{LIBRARIES}/libmlx5.so.1.25.56.1",
-    "etc/libibverbs.d/mlx5.driver",
-    f"{LIBRARIES}/libefa.so.1.3.56.1",
-    "etc/libibverbs.d/efa.driver",
-    f"{LIBRARIES}/libfabric.so.1.27.0",
-    f"{LIBRARIES}/libnccl-net-ofi.so",
-)
-LINKS = {
-    f"{LIBRARIES}/libibverbs.so.1": "libibverbs.so.1.14.56.1",
-    f"{LIBRARIES}/libibverbs/libmlx5-rdmav34.so": "../libmlx5.so.1.25.56.1",
-    f"{LIBRARIES}/libefa.so.1": "libefa.so.1.3.56.1",
-    f"{LIBRARIES}/libibverbs/libefa-rdmav34.so": "../libefa.so.1",
-    f"{LIBRARIES}/libfabric.so.1": "libfabric.so.1.27.0",
-}
-"""Symbolic links as in Debian's libibverbs1 and ibverbs-providers, and in libfabric."""
+FILES, LINKS = table(__file__).values()
 STACK = Inventory((), (), fabrics={"the training image": ("ib-ndr", "ib-shared", "efav3")})
 
 
@@ -60,9 +45,9 @@ def test_an_image_without_the_libraries_of_its_fabric_is_refused_by_their_names(
     buildah: Callable[..., str], tmp_path: Path
 ) -> None:
     content = tmp_path / "context/content"
-    for path in (*VERBS, *LINKS):
+    for path in (*FILES, *LINKS):
         (content / path).parent.mkdir(parents=True, exist_ok=True)
-    for path in VERBS:
+    for path in FILES:
         (content / path).touch()
     for path, target in LINKS.items():
         (content / path).symlink_to(target)

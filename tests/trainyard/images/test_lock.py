@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -19,6 +20,7 @@ from infra.stackfile.images import ImagesSpec
 from infra.stackfile.source import read
 from tests.infra.kubeconfigs import write_kubeconfig
 from tests.infra.plan import plan, stack_file
+from tests.problems import problem_of, problems_of
 from tests.servers import QuietHandler, serving
 from trainyard.images.lock import by_tag, lock_images, resolve, with_digests, write
 from trainyard.images.registry import Registries
@@ -88,9 +90,8 @@ def test_a_tag_is_resolved_to_the_digest_of_what_the_registry_sends(registry: st
 
 def test_all_unavailable_images_are_named_together(registry: str) -> None:
     images = [f"{registry}/{name}:1" for name in ("here", "gone", "changed-on-its-way")]
-    with pytest.raises(TrainyardError) as refused:
-        resolve([*images, "127.0.0.1:1/nobody:1"], Registries())
-    found = {problem.path: problem.got for problem in refused.value.problems}
+    problems = problems_of(lambda: resolve([*images, "127.0.0.1:1/nobody:1"], Registries()), TrainyardError)
+    found = {problem.path: problem.got for problem in problems}
     assert set(found) == {*images[1:], "127.0.0.1:1/nobody:1"}
     assert found[images[1]] == "missing"
     assert "but sent sha256:" in found[images[2]]
@@ -103,9 +104,8 @@ def test_retry_after_is_followed_up_to_a_limit(registry: str) -> None:
     _TokenRegistry.busy = {"busy": ["3", "1"], "closed": ["3600"]}
     assert len(resolve([f"{registry}/busy:1"], retrying)) == 1
     assert waited == [3, 1]
-    with pytest.raises(TrainyardError) as refused:
-        resolve([f"{registry}/closed:1"], retrying)
-    assert refused.value.problems[0].got == "too many requests: retry later"
+    problem = problem_of(lambda: resolve([f"{registry}/closed:1"], retrying), TrainyardError)
+    assert problem.got == "too many requests: retry later"
     assert waited == [3, 1]
 
 
@@ -190,7 +190,8 @@ def test_the_command_writes_the_registrys_current_digests(
     mirror = f"      mirror: {{registry: {registry}/mirror, charts: 'oci://{registry}/charts'}}\n"
     file.write_text(stack_file("aws").read_text().replace("      kind: aws\n", f"      kind: aws\n{mirror}"))
     monkeypatch.setattr(Session, "stack_file", file)
-    monkeypatch.setattr(Session, "toolchain", PreparedToolchain())
+    prepared = SimpleNamespace(ensure=lambda *_: None, environment=lambda: dict(os.environ))
+    monkeypatch.setattr(Session, "toolchain", prepared)
     out = io.StringIO()
     lock_images(Session("aws", console=Console(file=out, width=200)), Registries())
     content, _ = read(file)
@@ -202,13 +203,3 @@ def test_the_command_writes_the_registrys_current_digests(
     lock_images(Session("aws", console=Console(file=out, width=200)), Registries())
     assert out.getvalue().count("unchanged") == len(digests)
     assert yaml.safe_load(file.read_text())["config"]["trainyard:stack"]["images"]["digests"] == digests
-
-
-class PreparedToolchain:
-    """A fake toolchain whose artifacts all exist."""
-
-    def ensure(self, *parts: str) -> None:
-        assert parts
-
-    def environment(self) -> dict[str, str]:
-        return dict(os.environ)

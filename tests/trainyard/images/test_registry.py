@@ -11,6 +11,7 @@ import pytest
 
 from infra.errors import InputError
 from tests.servers import QuietHandler, serving
+from tests.tables import table
 from trainyard.images.chart_index import Indexes
 from trainyard.images.contents import UnreadableImageError, read_image
 from trainyard.images.images import FetchedChart, Inventory, missing
@@ -113,15 +114,7 @@ def test_a_configuration_of_docker_without_logins_is_read(tmp_path: Path) -> Non
     assert Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)}).credentials == {}
 
 
-@pytest.mark.parametrize(
-    ("key", "host"),
-    [
-        ("https://index.docker.io/v1/", "docker.io"),
-        ("docker.io", "docker.io"),
-        ("https://registry.example.com", "registry.example.com"),
-        ("registry.example.com:5000", "registry.example.com:5000"),
-    ],
-)
+@pytest.mark.parametrize(("key", "host"), table(__file__, "logins"))
 def test_a_login_is_found_under_every_key_that_docker_writes(tmp_path: Path, key: str, host: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"auths": {key: {"auth": "bWU6cGFzcw=="}}}))
     found = Registries.from_docker_config({"DOCKER_CONFIG": str(tmp_path)})

@@ -62,9 +62,8 @@ def workload(
 ) -> Object:
     """Make the Workload of a job with one GPU per node; `held`: the flavor `spot` has admitted it."""
     limits = {"nvidia.com/gpu": "1"}
-    template = {
-        "spec": {"containers": [{"name": "node", "resources": {"limits": limits, "requests": limits}}]}
-    }
+    container = {"name": "node", "resources": {"limits": limits, "requests": limits}}
+    pods = {"name": "node", "count": gpus, "template": {"spec": {"containers": [container]}}}
     owners = [{"kind": "TrainJob", "name": job}]
     status: dict[str, Any] = {"conditions": list(conditions)}
     if held and any(each["type"] == "QuotaReserved" and each["status"] == "True" for each in conditions):
@@ -75,7 +74,7 @@ def workload(
         "metadata": about(f"trainjob-{job}", created, ownerReferences=owners),
         "spec": {
             "active": True,
-            "podSets": [{"name": "node", "count": gpus, "template": template}],
+            "podSets": [pods],
             "queueName": "research",
             "priority": 1000,
             "priorityClassRef": {"name": "normal"},

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from tests.servers import QuietHandler
+from tests.servers import QuietHandler, served_by
 
 Line = tuple[str, str]
 """Time and text of a line of a pod's log."""
@@ -77,11 +77,8 @@ class _Handler(QuietHandler):
 @contextmanager
 def silent_server() -> Iterator[SilentServer]:
     """Serve while the block runs."""
-    server = SilentServer()
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.ends.set()
-        server.shutdown()
-        server.server_close()
+    with served_by(SilentServer()) as server:
+        try:
+            yield server
+        finally:
+            server.ends.set()

@@ -6,7 +6,6 @@ prints how to follow it again.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from infra.common import names
 from infra.errors import ExitCode, InputError, TrainyardError
 from infra.stackfile.offer import PoolOffer
 from tests.processes import TIMEOUT_SECONDS
-from tests.servers import QuietHandler, kubeconfig_of
+from tests.servers import QuietHandler, kubeconfig_of, served_by
 from tests.trainyard.jobs.lists import about, admitted, cluster_queue, local_queue, pod, workload
 from trainyard.cli import app_of
 from trainyard.jobs import logs, retrying_jobs
@@ -114,7 +113,7 @@ class ExpiringHandler(QuietHandler):
             self.respond(200 if found else 404, found or MISSING)
 
     def do_POST(self) -> None:
-        given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        given = self.body()
         if not self.server.knows(self.headers.get("Authorization", ""), self.path):
             self.respond(401, REFUSED)
             return
@@ -141,18 +140,15 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Expiring
     made = ExpiringApiServer(tmp_path / "asked")
     api = "client.authentication.k8s.io/v1"
     user = {"exec": {"apiVersion": api, "command": str(plugin), "interactiveMode": "Never"}}
-    config = kubeconfig_of(f"http://127.0.0.1:{made.server_port}", user)
-    config["contexts"][0]["name"] = "trial"
-    config["contexts"][0]["context"]["namespace"] = KEY.namespace
+    server = f"http://127.0.0.1:{made.server_port}"
+    config = kubeconfig_of(server, user, context="trial", namespace=KEY.namespace)
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(logs, "POLL_SECONDS", 0.1)
     monkeypatch.setattr(retrying_jobs, "RETRY_SECONDS", 0.1)
-    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    with served_by(made):
+        yield made
 
 
 def run(*words: str) -> Result:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra.errors import TrainyardError
+from tests.tables import table
 from trainyard.jobs.history import HistoryReader, MetricsTail, describe
 from trainyard.jobs.state import JobState
 
@@ -33,19 +34,7 @@ def test_an_incomplete_line_is_read_at_the_next_poll(tmp_path: Path) -> None:
     assert tail.new_lines() == []
 
 
-@pytest.mark.parametrize(
-    "foreign",
-    [
-        line("step"),
-        line("step", step="one"),
-        line("evaluation", loss=1),
-        line("finished", step=3),
-        line("started", nodes=[1, 2]),
-        {**line("step", step=1), "event": ["step"]},
-        {**line("step", step=1), "time": "noon"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("foreign", [line(**each) for each in table(__file__, "foreign_lines")], ids=str)
 def test_a_line_of_another_program_is_ignored(tmp_path: Path, foreign: dict[str, Any]) -> None:
     append(tmp_path / "metrics.jsonl", foreign)
     append(tmp_path / "metrics.jsonl", line("step", step=2))

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import subprocess
 from collections.abc import Sequence
 from io import StringIO
 from itertools import count
@@ -16,7 +15,7 @@ from engine.progress import PlainProgress
 from infra.clients.kubernetes import NoAnswer, PodConnection, pods
 from infra.clients.kubernetes.api import whole_lines
 from infra.errors import InputError, TrainyardError
-from tests.processes import TIMEOUT_SECONDS
+from tests.processes import TIMEOUT_SECONDS, capture
 from tests.trainyard.jobs.connections import STDOUT, Program
 from tests.trainyard.jobs.lists import train_job
 from trainyard.jobs import logs, retrying_jobs
@@ -135,15 +134,18 @@ def texts_of(outputs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> list[byte
 
 def reading(outputs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> StoredLogs:
     """Return stored logs whose reader prints the outputs, one per connection."""
-    connections = iter([Connection([output]) for output in outputs])
-    monkeypatch.setattr(StoredLogs, "_started", lambda *_: next(connections))
+    return connected([Connection([output]) for output in outputs], monkeypatch)
+
+
+def connected(connections: list[Connection], monkeypatch: pytest.MonkeyPatch) -> StoredLogs:
+    """Return stored logs whose reader has these connections, one after another, and takes them away."""
+    monkeypatch.setattr(StoredLogs, "_started", lambda *_: connections.pop(0))
     return StoredLogs(SimpleNamespace(progress=PlainProgress(StringIO()), api=None), KEY)  # type: ignore[arg-type]
 
 
 def output(texts: str, end: str = "end\n") -> bytes:
-    return (
-        "".join(f"0 1 host 2026-11-26T16:00:0{at} {text}\n" for at, text in enumerate(texts)) + end
-    ).encode()
+    lines = (f"0 1 host 2026-11-26T16:00:0{at} {text}\n" for at, text in enumerate(texts))
+    return "".join((*lines, end)).encode()
 
 
 @pytest.mark.parametrize(
@@ -171,12 +173,9 @@ def test_logs_that_are_never_whole_are_an_error(again: str, monkeypatch: pytest.
 
 @pytest.fixture
 def _without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in (
-        (logs, "LOOK_SECONDS"),
-        (logs, "LAST_LINES_SECONDS"),
-        (retrying_jobs, "RETRY_SECONDS"),
-    ):
-        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(logs, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(logs, "LAST_LINES_SECONDS", 0)
+    monkeypatch.setattr(retrying_jobs, "RETRY_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("_without_waits")
@@ -192,8 +191,7 @@ def test_a_follower_reads_on_after_a_cut_and_shows_each_line_once(
     broken = Connection([cut, *([NoAnswer("reset")] if is_broken else [])])
     last = Connection([output("abcd", end=""), *[b""] * 10_000])
     connections = [broken, Connection([output("ab", end="")]), last]
-    stored = reading([], monkeypatch)
-    monkeypatch.setattr(StoredLogs, "_started", lambda *_: connections.pop(0))
+    stored = connected(connections, monkeypatch)
     monkeypatch.setattr(StoredLogs, "_ended", lambda _: None if connections else 0.0)
     assert [line.text for line in stored.lines(Selection(), follow=True)] == [b"a", b"b", b"c", b"d"]
 
@@ -206,9 +204,7 @@ def test_a_job_has_not_ended_for_a_follower_whose_connection_is_silent(
     silent = Connection([output("a", end=""), *[b""] * 100])
     silent.heard = -1.0
     last = Connection([output("ab", end=""), *[b""] * 10_000])
-    connections = [silent, last]
-    stored = reading([], monkeypatch)
-    monkeypatch.setattr(StoredLogs, "_started", lambda *_: connections.pop(0))
+    stored = connected([silent, last], monkeypatch)
     monkeypatch.setattr(StoredLogs, "_ended", lambda _: 0.0)
     assert [line.text for line in stored.lines(Selection(), follow=True)] == [b"a", b"b"]
 
@@ -248,8 +244,5 @@ def test_a_connection_that_answers_pings_may_be_silent(monkeypatch: pytest.Monke
 
 def test_the_end_comes_only_after_a_reader_that_succeeds() -> None:
     for program, expected in {"print(1)": "1\nend\n", "print(1); raise SystemExit(3)": "1\n"}.items():
-        environment = {**os.environ, "READ_LOGS": program}
-        done = subprocess.run(
-            [*logs.READ, "job"], env=environment, capture_output=True, text=True, check=False
-        )
+        done = capture([*logs.READ, "job"], env={**os.environ, "READ_LOGS": program})
         assert (done.stdout, done.returncode) == (expected, 3 if "Exit" in program else 0)

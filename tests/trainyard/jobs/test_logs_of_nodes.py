@@ -11,6 +11,7 @@ from infra.clients.kubernetes import ApiError, NoAnswer
 from infra.clients.kubernetes.api import path_of
 from infra.errors import TrainyardError
 from tests.processes import TIMEOUT_SECONDS
+from tests.tables import table
 from tests.trainyard.jobs.fake_api import FakeApi
 from tests.trainyard.jobs.lists import admitted, condition, pod, train_job, workload
 from trainyard.jobs import logs
@@ -153,21 +154,9 @@ def test_a_closed_output_ends_the_command_and_not_the_job(
     assert len(cluster.asked) <= 2
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        (b"PermissionError: [Errno 13] Permission denied: 'out'", True),
-        (b"OSError: [Errno 30] Read-only file system: '/mnt/job/code/out/a.pt'", True),
-        (
-            b"[enforce fail at inline_container.cc:746] . open file failed with strerror: Permission denied",
-            True,
-        ),
-        (b"PermissionError: [Errno 13] Permission denied: '/root/.cache'", False),
-        (b"FileNotFoundError: [Errno 2] No such file or directory: 'out'", False),
-    ],
-)
-def test_who_writes_beside_the_code_is_noticed(line: bytes, found: bool) -> None:
-    cluster = NodesJobs([node(0, phase="Failed")], n0=[[b"T1 " + line + b"\n"]])
+@pytest.mark.parametrize(("line", "found"), table(__file__, "read_only"))
+def test_who_writes_beside_the_code_is_noticed(line: str, found: bool) -> None:
+    cluster = NodesJobs([node(0, phase="Failed")], n0=[[f"T1 {line}\n".encode()]])
     messages, _ = followed(cluster, RUNNING, FAILED, num_nodes=1)
     assert messages.count(f"  {logs.READ_ONLY}") == found
 

@@ -139,14 +139,8 @@ def test_code_is_unpacked_before_the_ranks_start_and_the_job_records_its_origin(
     has = {each["name"]: each["value"] for each in found["spec"]["trainer"]["env"]}
     origin = found["metadata"]["annotations"]["trainyard.dev/origin"]
     assert (has["TRAINYARD_CODE"], has["TRAINYARD_ORIGIN"]) == (CODE, origin)
-    assert json.loads(origin) == {
-        "image": "of-the-runtime",
-        "command": ["python", "a.py"],
-        "datasets": {},
-        "code": CODE,
-        "commit": "c0ffee",
-        "dirty": True,
-    }
+    own = {"image": "of-the-runtime", "command": ["python", "a.py"], "datasets": {}}
+    assert json.loads(origin) == {**own, "code": CODE, "commit": "c0ffee", "dirty": True}
 
 
 def test_a_job_is_stored_as_requested_so_that_it_can_be_rerun() -> None:
@@ -155,15 +149,7 @@ def test_a_job_is_stored_as_requested_so_that_it_can_be_rerun() -> None:
     assert parse_job(json.loads(stored)) == given
 
 
-@pytest.mark.parametrize(
-    ("has_agent", "words", "started"),
-    [
-        (True, ["python", "a.py", "-x"], "-m trainyard_train run --restarts=3 a.py -x"),
-        (True, ["python", "-m", "mine"], "-m trainyard_train run --restarts=3 -m mine"),
-        (False, ["python", "a.py", "-x"], "-m torch.distributed.run --max-restarts=3 a.py -x"),
-        (False, ["python", "-m", "mine", "1"], "-m torch.distributed.run --max-restarts=3 --module mine 1"),
-    ],
-)
+@pytest.mark.parametrize(("has_agent", "words", "started"), table(__file__, "agents"))
 def test_ranks_are_started_by_our_agent_where_the_image_has_it(
     tmp_path: Path, has_agent: bool, words: list[str], started: str
 ) -> None:
@@ -212,24 +198,13 @@ def test_quantities_are_as_kubernetes_writes_them() -> None:
     assert [canonical(text) for text in ("5120Mi", "512Mi", "1048576Mi", "8")] == ["5Gi", "512Mi", "1Ti", "8"]
 
 
-DIGITS = JobSpec(
-    name="digits",
-    team="research",
-    runtime="torch-tcp",
-    nodes=2,
-    args=("--config", "digits", "--set", "steps=300"),
-)
+ARGS = ("--config", "digits", "--set", "steps=300")
+DIGITS = JobSpec(name="digits", team="research", runtime="torch-tcp", nodes=2, args=ARGS)
 
 
 def test_arguments_reach_the_training_package_with_the_runs_folder() -> None:
     arguments = manifest(DIGITS, "run-001")["spec"]["trainer"]["args"]
-    assert arguments == [
-        "--config",
-        "digits",
-        "--set",
-        "steps=300",
-        "--set=run_dir=/mnt/checkpoints/digits/run-001",
-    ]
+    assert arguments == [*ARGS, "--set=run_dir=/mnt/checkpoints/digits/run-001"]
 
 
 def test_a_job_with_a_grace_period_exits_before_it_ends() -> None:
@@ -240,10 +215,8 @@ def test_a_job_with_a_grace_period_exits_before_it_ends() -> None:
 def test_a_job_is_submitted_to_its_teams_queue_with_its_priority() -> None:
     metadata = manifest(DIGITS, "run-001")["metadata"]
     assert metadata["namespace"] == "team-research"
-    assert metadata["labels"] == {
-        "kueue.x-k8s.io/queue-name": "research",
-        "kueue.x-k8s.io/priority-class": "normal",
-    }
+    labels = {"queue-name": "research", "priority-class": "normal"}
+    assert metadata["labels"] == {f"kueue.x-k8s.io/{key}": value for key, value in labels.items()}
 
 
 def test_mpirun_starts_all_ranks_of_an_mpi_job() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from infra.clients.kubernetes import Object
 from infra.errors import InputError
 from tests.trainyard.jobs.lists import pod, research
 from trainyard.jobs.key import JobKey
@@ -20,20 +21,17 @@ def test_ranks_are_counted_over_the_nodes() -> None:
     assert [running_pod(cluster, KEY, rank).node for rank in range(4)] == ["a", "a", "b", "b"]
 
 
-def test_a_rank_that_does_not_exist_is_reported_with_the_jobs_ranks() -> None:
+@pytest.mark.parametrize(
+    ("pods", "rank", "message"),
+    [
+        ([pod("digits", 0, "a")], 2, "0 to 1"),
+        ([pod("digits", 0, "a", phase="Pending")], 0, "is Pending"),
+        ([], 0, "no pods now"),
+    ],
+    ids=["a rank that the job does not have", "a pending pod", "a job without pods"],
+)
+def test_a_rank_without_a_running_pod_is_reported(pods: list[Object], rank: int, message: str) -> None:
     cluster = research()
-    cluster.running = [pod("digits", 0, "a")]
-    with pytest.raises(InputError, match="0 to 1"):
-        running_pod(cluster, KEY, 2)
-
-
-def test_a_rank_whose_pod_is_pending_is_reported() -> None:
-    cluster = research()
-    cluster.running = [pod("digits", 0, "a", phase="Pending")]
-    with pytest.raises(InputError, match="is Pending"):
-        running_pod(cluster, KEY, 0)
-
-
-def test_a_job_without_pods_is_reported() -> None:
-    with pytest.raises(InputError, match="no pods now"):
-        running_pod(research(), KEY, 0)
+    cluster.running = pods
+    with pytest.raises(InputError, match=message):
+        running_pod(cluster, KEY, rank)

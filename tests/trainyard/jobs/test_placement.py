@@ -11,22 +11,14 @@ from infra.clients.kubernetes import Object
 from infra.errors import InputError, TrainyardError
 from infra.stackfile import JobSpec, parse_job
 from infra.stackfile.offer import PoolOffer
+from tests.problems import problem_of
 from tests.tables import table
 from tests.trainyard.jobs.lists import Lists, about, cluster_queue, local_queue, research
 from trainyard.jobs.key import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from trainyard.jobs.outlook import outlook_of
 from trainyard.jobs.placement import Size, choose, flavors_of
 
-H100 = PoolOffer(
-    accelerator="h100",
-    accelerators_per_node=8,
-    fabric="ib-shared",
-    capacity="spot",
-    cpus=19.0,
-    memory_gib=200.0,
-    cloud="onprem",
-    region="",
-)
+H100 = PoolOffer("h100", 8, "ib-shared", "spot", cpus=19.0, memory_gib=200.0, cloud="onprem", region="")
 H200 = replace(H100, accelerator="h200", cpus=18.0)
 MI300 = replace(H100, accelerator="mi300x", fabric="ib-shared-rocm", capacity="on-demand")
 
@@ -50,9 +42,7 @@ def queue(name: str, **quotas: int) -> Object:
 def test_a_misspelt_team_is_refused_with_the_existing_teams() -> None:
     cluster = lab()
     cluster.namespaces = ["team-speech", "team-research"]
-    with pytest.raises(InputError) as refused:
-        flavors_of(cluster, "team-reserch")
-    [problem] = refused.value.problems
+    problem = problem_of(lambda: flavors_of(cluster, "team-reserch"))
     assert (problem.path, problem.allowed) == ("team", "a team of yours: research, speech")
     assert problem.got.startswith("reserch: ") and "--team NAME" in problem.fix
 
@@ -92,16 +82,11 @@ def test_only_pools_that_can_run_the_jobs_nodes_are_offered() -> None:
     cluster = lab()
     ladder = queue("nvidia", a10=4, h100=32, small=8, h200=16, rocm=16)
     small = replace(H100, accelerators_per_node=4)
+    offers = {"a10": single, "h100": H100, "small": small, "h200": H200, "rocm": MI300}
     cluster.found = {
         LOCAL_QUEUES: [{"metadata": about("default"), "spec": {"clusterQueue": "nvidia"}}],
         CLUSTER_QUEUES: [ladder],
-        FLAVORS: [
-            flavor("a10", single),
-            flavor("h100", H100),
-            flavor("small", small),
-            flavor("h200", H200),
-            flavor("rocm", MI300),
-        ],
+        FLAVORS: [flavor(name, offer) for name, offer in offers.items()],
     }
     flavors = flavors_of(cluster, "team-research")
     placed = choose(job(), Size(gpus=8), flavors)
@@ -138,9 +123,7 @@ def test_a_queue_of_another_team_is_refused_with_the_teams_queues() -> None:
 def test_a_request_beyond_every_queue_is_refused_with_what_they_have(
     size: Size, more: dict[str, Any], got: str
 ) -> None:
-    with pytest.raises(InputError) as refused:
-        choose(job(**more), size, flavors_of(lab(), "team-research"))
-    [problem] = refused.value.problems
+    problem = problem_of(lambda: choose(job(**more), size, flavors_of(lab(), "team-research")))
     assert problem.got == got
     assert problem.allowed == (
         "h100 of nvidia (32 h100, 8 on a node, ib-shared, spot);"

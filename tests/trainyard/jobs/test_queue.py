@@ -11,12 +11,13 @@ import pytest
 from infra.clients.kubernetes import ApiError, Object
 from infra.clients.kubernetes.api import Query
 from infra.stackfile.offer import PoolOffer
-from tests.trainyard.jobs.lists import admitted, cluster_queue, condition, research, workload
+from tests.trainyard.jobs.lists import NAMESPACE, admitted, cluster_queue, condition, research, workload
 from trainyard.jobs.key import FLAVORS
 from trainyard.jobs.listing import rows
 from trainyard.jobs.queue import Queue, queues, shown
 
 NOW = datetime(2026, 11, 24, 0, 10, tzinfo=UTC)
+EXCLUDED = "the job's node selector or affinity excludes it"
 WAITS = condition("QuotaReserved", status="False", message="insufficient unused quota")
 
 
@@ -27,9 +28,7 @@ class Visibility:
     records: list[dict[str, Any]] | None = None
 
     def items(self, path: str, query: Query) -> list[dict[str, Any]]:
-        assert path.startswith(
-            "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team-research/localqueues/"
-        )
+        assert path.startswith(f"/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/localqueues/")
         assert int(str(query["limit"])) <= 1000
         if self.records is None:
             raise ApiError(403, "Forbidden")
@@ -71,10 +70,8 @@ def test_where_the_order_is_visible_other_teams_jobs_ahead_are_counted() -> None
 def test_an_evicted_job_waits_since_its_eviction() -> None:
     evicted = workload("evicted", WAITS, condition("Evicted", "2026-11-24T00:08:00Z"))
     other = workload("other", WAITS, created="2026-11-24T00:07:00Z")
-    assert [each.job for each in queue_of(evicted, other, queue=cluster_queue()).waiting] == [
-        "other",
-        "evicted",
-    ]
+    found = queue_of(evicted, other, queue=cluster_queue())
+    assert [each.job for each in found.waiting] == ["other", "evicted"]
 
 
 def test_a_paused_job_is_not_waiting() -> None:
@@ -138,13 +135,8 @@ def affinity(operator: str, *values: str) -> dict[str, Any]:
     [
         (asks(8), "its nodes have 1 GPUs, a pod asks for 8"),
         (asks(1, "amd.com/gpu"), "it has nvidia.com/gpu, the job asks for amd.com/gpu"),
-        (
-            {"nodeSelector": {"trainyard.dev/pool": "other"}},
-            "the job's node selector or affinity excludes it",
-        ),
-        (affinity("In", "a", "b"), "the job's node selector or affinity excludes it"),
-        (affinity("NotIn", "spot"), "the job's node selector or affinity excludes it"),
-        (affinity("DoesNotExist"), "the job's node selector or affinity excludes it"),
+        ({"nodeSelector": {"trainyard.dev/pool": "other"}}, EXCLUDED),
+        *((affinity(*words), EXCLUDED) for words in (("In", "a", "b"), ("NotIn", "spot"), ("DoesNotExist",))),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -152,20 +144,15 @@ def test_a_job_that_no_flavor_can_ever_take_never_starts(pod: dict[str, Any], re
     """Kueue lets it wait, though the quota is free."""
     [found] = waiting_with(pod)
     [start] = [each.start for each in found.waiting]
-    assert shown(start) == "never"
-    assert (start.latest, start.basis) == (
-        None,
-        f"no pool of this queue can ever take the job: spot: {reason}",
-    )
+    basis = f"no pool of this queue can ever take the job: spot: {reason}"
+    assert (shown(start), start.latest, start.basis) == ("never", None, basis)
 
 
 @pytest.mark.parametrize(
     "pod",
     [
         {"nodeSelector": {"trainyard.dev/pool": "spot", "kubernetes.io/arch": "arm64"}},
-        affinity("In", "spot"),
-        affinity("Exists"),
-        affinity("NotIn", "other"),
+        *(affinity(*words) for words in (("In", "spot"), ("Exists",), ("NotIn", "other"))),
     ],
     ids=str,
 )

@@ -111,10 +111,9 @@ def test_a_folder_that_cannot_be_sent_is_refused_without_a_cluster(
     for name in ("a.py", "id_rsa"):
         (tmp_path / name).write_text("x\n")
     no_cluster: Any = SimpleNamespace()
+    request = RunRequest(words=JOB.command or ())
     with pytest.raises(InputError) as refused:
-        submit_job(
-            no_cluster, JOB, "research", RunRequest(words=JOB.command or ()), dry_run=False, detach=True
-        )
+        submit_job(no_cluster, JOB, "research", request, dry_run=False, detach=True)
     assert [each.path for each in refused.value.problems] == ["id_rsa"]
 
 
@@ -136,15 +135,13 @@ def staged(*datasets: DatasetSpec) -> Runtime:
 
 
 def dataset(name: str, **more: Any) -> DatasetSpec:
-    return DatasetSpec.model_validate(
-        {"name": name, "source": f"s3://a/{name}/", "digest": f"sha256:{'0' * 64}", "size": "1Gi", **more}
-    )
+    about = {"name": name, "source": f"s3://a/{name}/", "digest": f"sha256:{'0' * 64}", "size": "1Gi"}
+    return DatasetSpec.model_validate({**about, **more})
 
 
 def test_datasets_that_are_not_staged_or_are_for_other_teams_are_refused_at_once() -> None:
-    runtime = staged(
-        dataset("pile"), dataset("mail", teams=("sales", "legal")), dataset("web", teams=("research",))
-    )
+    mail, web = dataset("mail", teams=("sales", "legal")), dataset("web", teams=("research",))
+    runtime = staged(dataset("pile"), mail, web)
     runtime.check_datasets(JOB.model_copy(update={"datasets": ("pile", "web")}))
     with pytest.raises(InputError) as refused:
         runtime.check_datasets(JOB.model_copy(update={"datasets": ("pile", "crawl", "mail")}))

@@ -21,6 +21,7 @@ from infra.stackfile.job import JobSpec
 from infra.stackfile.node_pool import NodePoolSpec
 from infra.stackfile.share import Share, share_of_pool
 from tests.servers import QuietHandler, kubeconfig_of, serving
+from tests.tables import table
 from trainyard.jobs import search as searching
 from trainyard.jobs.key import ORIGIN
 from trainyard.jobs.placement import JobPlacement, PlacedJob
@@ -28,20 +29,7 @@ from trainyard.jobs.search import LABEL, submit_search, trial
 from trainyard_train import tune
 from trainyard_train.tune import read_search
 
-JOB = {
-    "name": "digits",
-    "team": "research",
-    "runtime": "torch-tcp",
-    "nodes": 2,
-    "gpus": 4,
-    "ranks_per_node": 4,
-    "args": ["--config", "digits", "--set", "steps=30", "--set=compile=false"],
-}
-SEARCH = {
-    "config": "training/configs/digits.yaml",
-    "trials": 3,
-    "search": {"optim.lr": {"low": 0.001, "high": 1, "log": True}},
-}
+JOB, SEARCH = table(__file__).values()
 
 
 @pytest.fixture
@@ -51,7 +39,7 @@ def posted() -> Iterator[list[tuple[str, dict[str, Any]]]]:
 
     class JobHandler(QuietHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             taken = body["metadata"]["name"] in [sent["metadata"]["name"] for _, sent in requests[1:]]
             requests.append((self.path, body))
             answer = {"kind": "Status", "reason": "AlreadyExists"} if taken else body

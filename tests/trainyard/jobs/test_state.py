@@ -20,16 +20,15 @@ KEY = JobKey("research", "digits")
 
 def staging_jobs(*found: tuple[str, bool, bool]) -> Jobs:
     """Make a cluster's staging jobs from (namespace, succeeded, failed), the newest last."""
-    lists: dict[str, list[Any]] = {}
+    namespaces = ("trainyard-storage", "team-research")
+    lists: dict[str, list[Any]] = {f"/apis/batch/v1/namespaces/{name}/jobs": [] for name in namespaces}
     for index, (namespace, succeeded, failed) in enumerate(found):
         conditions = [{"type": "Failed", "status": "True"}] if failed else []
         job = {
             "metadata": {"name": f"dataset-pile-{index}", "creationTimestamp": f"2026-01-0{index + 1}"},
             "status": {**({"succeeded": 1} if succeeded else {}), "conditions": conditions},
         }
-        lists.setdefault(f"/apis/batch/v1/namespaces/{namespace}/jobs", []).append(job)
-    for namespace in ("trainyard-storage", "team-research"):
-        lists.setdefault(f"/apis/batch/v1/namespaces/{namespace}/jobs", [])
+        lists[f"/apis/batch/v1/namespaces/{namespace}/jobs"].append(job)
     return Jobs(FakeApi(lists))  # type: ignore[arg-type]
 
 
@@ -37,10 +36,8 @@ def test_the_state_of_a_dataset_is_that_of_its_newest_job() -> None:
     shared = "trainyard-storage"
     assert staging_jobs().staging("pile", "research").phase == "unknown"
     assert staging_jobs((shared, False, False)).staging("pile", "research").phase == "under way"
-    assert (
-        staging_jobs((shared, False, True), (shared, True, False)).staging("pile", "research").phase
-        == "staged"
-    )
+    repeated = staging_jobs((shared, False, True), (shared, True, False))
+    assert repeated.staging("pile", "research").phase == "staged"
     failed = staging_jobs(("team-research", False, True)).staging("pile", "research")
     assert (failed.phase, failed.job) == ("failed", "job/dataset-pile-0 -n team-research")
 
@@ -67,15 +64,13 @@ def jobs(
         }
         for node in nodes
     ]
-    events = (
-        [{"metadata": {"name": "e"}, "involvedObject": {"uid": hook_failed_in}}] if hook_failed_in else []
-    )
+    event = {"metadata": {"name": "e"}, "involvedObject": {"uid": hook_failed_in}}
     api = FakeApi(
         {
             TRAIN_JOBS: [job] if job else [],
             f"/apis/kueue.x-k8s.io/v1beta2/{OF_TEAM}/workloads": workloads or [],
             f"/api/v1/{OF_TEAM}/pods": pods,
-            f"/api/v1/{OF_TEAM}/events": events,
+            f"/api/v1/{OF_TEAM}/events": [event] if hook_failed_in else [],
         }
     )
     return Jobs(api)  # type: ignore[arg-type]
@@ -114,10 +109,8 @@ def test_an_end_is_reported_with_the_operators_message() -> None:
 
 def test_an_end_is_reported_with_each_message_of_its_pods_once() -> None:
     failed = trainjob(("Failed", "jobset failed"))
-    state = jobs(
-        failed, nodes=("spot-0", "spot-1"), output="over TCP\n", hook_failed_in="pod-on-spot-0"
-    ).state(KEY)
-    assert state.reason == "jobset failed over TCP"
+    found = jobs(failed, nodes=("spot-0", "spot-1"), output="over TCP\n", hook_failed_in="pod-on-spot-0")
+    assert found.state(KEY).reason == "jobset failed over TCP"
 
 
 @pytest.mark.parametrize(("kind", "phase"), [("Failed", "failed"), ("Complete", "complete")])

@@ -31,15 +31,8 @@ from trainyard.jobs.state import Jobs, JobState, Staging
 from trainyard.jobs.submit import Ready, _run_to_end, await_data, submit_job
 from trainyard.source.options import RunRequest
 
-JOB = parse_job(
-    {
-        "name": "tune",
-        "team": "research",
-        "runtime": "torch-tcp",
-        "args": ["--config", "digits"],
-        "datasets": ["pile"],
-    }
-)
+_WHAT = {"args": ["--config", "digits"], "datasets": ["pile"]}
+JOB = parse_job({"name": "tune", "team": "research", "runtime": "torch-tcp", **_WHAT})
 READY = Ready(PlacedJob(JOB, JobPlacement("research"), ()), (StagedDataset("pile", "pile/1", "sha256:1"),))
 KEY = JobKey(JOB.team, JOB.name)
 COMPLETE = JobState("complete")

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from infra.errors import Problem, TrainyardError
+from tests.tables import table
 from tests.trainyard.jobs.lists import (
     NAMESPACE,
     Lists,
@@ -101,24 +102,7 @@ def test_the_address_of_the_command_opens_the_page_and_its_token_leaves_the_addr
     assert ask(session, "/").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "method", "host", "status"),
-    [
-        ("/", {}, "GET", HOST, 403),
-        ("/?token=guess", {}, "GET", HOST, 403),
-        ("/static/page.css", {}, "GET", HOST, 403),
-        ("/", {"cookie": f"{COOKIE}=gu\xe9ss"}, "GET", HOST, 403),
-        ("/", OURS, "GET", "attacker.example:8321", 421),
-        ("/", OURS, "GET", "127.0.0.1:9000", 421),
-        ("/", {**OURS, "origin": "https://attacker.example"}, "GET", HOST, 421),
-        ("/", {**OURS, "origin": "null"}, "GET", HOST, 421),
-        ("/jobs/research/runs", OURS, "POST", HOST, 405),
-        ("/jobs/research/runs", OURS, "DELETE", HOST, 405),
-        ("/jobs/payments/runs", OURS, "GET", HOST, 404),
-        ("/jobs/research/none", OURS, "GET", HOST, 404),
-        ("/static/../server.py", OURS, "GET", HOST, 404),
-    ],
-)
+@pytest.mark.parametrize(("path", "headers", "method", "host", "status"), table(__file__, "others"))
 def test_others_get_nothing(
     path: str, headers: dict[str, str], method: str, host: str, status: int, session: Any
 ) -> None:

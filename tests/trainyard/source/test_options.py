@@ -14,6 +14,7 @@ from infra.errors import InputError
 from infra.stackfile import JobSpec
 from tests.infra.stackfile.test_wrong_jobs import GOOD, WRONG
 from tests.patches import changed
+from tests.problems import problem_of, problems_of
 from tests.tables import table
 from trainyard.source.files import Listing
 from trainyard.source.options import RunRequest, check_program, job_of, made_up, written
@@ -38,9 +39,8 @@ def test_a_command_is_a_job_named_by_its_folder() -> None:
     [("Walk_2", "walk-2"), ("GPT2", "gpt2"), ("2_walk-", "walk"), ("run.v1.0", "run-v1-0")],
 )
 def test_an_invalid_name_is_refused_with_the_nearest_valid_one(name: str, offered: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read(RunRequest(["python", "a.py"], flags={"name": name}))
-    assert refused.value.problems[0].fix == f"write {offered!r}"
+    problem = problem_of(lambda: read(RunRequest(["python", "a.py"], flags={"name": name})))
+    assert problem.fix == f"write {offered!r}"
     assert read(RunRequest(["python", "a.py"]), folder=f"/home/me/{name}").name.rpartition("-")[0] == offered
 
 
@@ -71,11 +71,10 @@ def test_a_wrong_job_file_is_refused_with_the_location_of_each_problem(
     if any(case["set"].get(key, "") is None for key in NAMED_BY_US):
         assert read(RunRequest([str(file)])).team == "research"
         return
-    with pytest.raises(InputError) as refused:
-        read(RunRequest([str(file)]))
-    found = [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in refused.value.problems]
+    problems = problems_of(lambda: read(RunRequest([str(file)])))
+    found = [f"{each.path}: {each.got}; {each.allowed}; {each.fix}" for each in problems]
     assert found == case["problems"]
-    assert all(each.location.startswith(f"{file}:") for each in refused.value.problems)
+    assert all(each.location.startswith(f"{file}:") for each in problems)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +99,7 @@ FOREIGN = Path(__file__).with_name("foreign")
 def test_a_file_of_another_launcher_is_recognized_with_the_way_that_is_meant(
     name: str, what: str, fix: str
 ) -> None:
-    with pytest.raises(InputError) as refused:
-        written(RunRequest([str(FOREIGN / name)]))
-    [problem] = refused.value.problems
+    problem = problem_of(lambda: written(RunRequest([str(FOREIGN / name)])))
     assert problem.got.startswith(what)
     assert re.search(fix, problem.fix), problem.fix
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from infra.errors import InputError, Problem
+from tests.problems import problem_of, problems_of
 from trainyard.jobs import submit
 from trainyard.source import pack as packing
 from trainyard.source.files import list_files
@@ -82,9 +83,7 @@ def test_a_repository_of_another_owner_is_refused_with_gits_remedy(
 ) -> None:
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "true")
     monkeypatch.setenv("LANGUAGE", "de")
-    with pytest.raises(InputError) as refused:
-        list_files(folder)
-    [problem] = refused.value.problems
+    problem = problem_of(lambda: list_files(folder))
     assert f"detected dubious ownership in repository at '{folder}'" in problem.got
     assert problem.fix == f"git config --global --add safe.directory {folder}"
 
@@ -242,9 +241,7 @@ def test_files_that_look_like_secrets_are_refused_unless_they_are_listed(
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(content)
     git(folder, "add", "-f", name)
-    with pytest.raises(InputError) as refused:
-        packed(folder)
-    [problem] = refused.value.problems
+    problem = problem_of(lambda: packed(folder))
     assert (problem.path, problem.got) == (name, "a file that looks like a secret")
     assert content not in str(problem)
     assert name in entries(packed(folder, name))
@@ -263,9 +260,7 @@ def test_links_to_outside_and_secrets_are_reported_at_once(folder: Path) -> None
     (folder / "lib" / "down").symlink_to("../train.py")
     (folder / ".env").write_text("A=1")
     git(folder, "add", "-f", ".")
-    with pytest.raises(InputError) as refused:
-        packed(folder)
-    assert [each.path for each in refused.value.problems] == [".env", "data", "lib/up"]
+    assert [each.path for each in problems_of(lambda: packed(folder))] == [".env", "data", "lib/up"]
 
 
 def test_files_that_fill_a_pods_memory_are_refused_before_they_are_sent(

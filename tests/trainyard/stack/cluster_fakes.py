@@ -2,7 +2,6 @@
 change anything but by a dry run.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,30 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 from infra.clients.kubernetes import ApiServer
+from tests.objects import Object, thing
 from tests.servers import QuietHandler, kubeconfig_of, serving
-
-Object = dict[str, Any]
-_SERVED = {
-    "v1": [
-        ("ConfigMap", "configmaps", True),
-        ("Namespace", "namespaces", False),
-        ("Secret", "secrets", True),
-        ("Node", "nodes", False),
-    ],
-    "apps/v1": [("Deployment", "deployments", True)],
-    "storage.k8s.io/v1": [("StorageClass", "storageclasses", False)],
-    "rbac.authorization.k8s.io/v1": [("ClusterRole", "clusterroles", False)],
-    "scheduling.k8s.io/v1": [("PriorityClass", "priorityclasses", False)],
-    "apiextensions.k8s.io/v1": [("CustomResourceDefinition", "customresourcedefinitions", False)],
-}
-"""apiVersion → kinds that every cluster serves, of those that the tests need."""
-
-
-def thing(api_version: str, kind: str, name: str, namespace: str = "", **more: Any) -> Object:
-    """Return an object; `labels` and `annotations` become those of its metadata."""
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    metadata |= {key: more.pop(key) for key in ("labels", "annotations") if key in more}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **more}
+from tests.tables import table
 
 
 def definition(name: str, versions: Sequence[str], *paths: str, **metadata: Any) -> Object:
@@ -80,9 +58,8 @@ def furnished(
         admit: of an object that is tried and its user: as webhooks leave it, or why it is refused.
         asked: gets the path of each request.
     """
-    served: dict[str, list[Any]] = {key: list(kinds) for key, kinds in {**_SERVED, **(groups or {})}.items()}
-    plurals = {(version, kind): plural for version, kinds in served.items() for kind, plural, _ in kinds}
-
+    served: dict[str, list[Any]] = {**table(__file__, "served"), **(groups or {})}
+    plurals = {(group, kind): plural for group, kinds in served.items() for kind, plural, _ in kinds}
     requests = [] if asked is None else asked
 
     class Cluster(QuietHandler):
@@ -97,7 +74,7 @@ def furnished(
                 self.respond(*_answer(objects, plurals, url.path, parse_qs(url.query)))
 
         def do_POST(self) -> None:
-            tried = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            tried = self.body()
             answer = admit(tried, self.headers.get("Impersonate-User", ""))
             if not self.path.endswith("?dryRun=All"):
                 self.respond(403, {"message": "a look changes nothing"})

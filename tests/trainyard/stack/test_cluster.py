@@ -1,7 +1,6 @@
 """A cluster that exists is asked first: all that does not fit is found at once, and nothing is changed."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,9 @@ from infra.common.names import OWNER_ANNOTATION
 from infra.errors import Problem
 from infra.stackfile import Stack, parse
 from tests.infra.stackfile.wrong import good
-from tests.trainyard.stack.cluster_fakes import Object, definition, deployment, furnished, node, thing
+from tests.objects import Object, thing
+from tests.tables import table
+from tests.trainyard.stack.cluster_fakes import definition, deployment, furnished, node
 from trainyard.stack.cluster.findings import ClusterFindings, examine
 from trainyard.stack.cluster.hand_over import handed_over
 from trainyard.stack.cluster.inspect import show_cluster
@@ -25,7 +26,7 @@ PLATFORM = "urn:pulumi:mine::trainyard::trainyard:platform:"
 NODES = ("n-1", "n-2")
 QUEUES = "clusterqueues.kueue.x-k8s.io"
 TRAINJOBS = "trainjobs.trainer.kubeflow.org"
-RECORDED = yaml.safe_load((Path(__file__).parent / "recorded.yaml").read_text())
+RECORDED = table(__file__, "recorded")
 OTHERWISE = "rename or remove theirs, or run this stack on another cluster"
 HELM = RECORDED["owners"]["Helm release theirs in platform"]["annotations"]
 
@@ -165,10 +166,8 @@ def test_controllers_in_other_namespaces_are_to_be_named() -> None:
 
 
 def test_openshift_is_refused_with_its_reasons() -> None:
-    groups = {
-        "security.openshift.io/v1": [("SecurityContextConstraints", "securitycontextconstraints", False)]
-    }
-    problem = only(found(groups=groups))
+    kind = ("SecurityContextConstraints", "securitycontextconstraints", False)
+    problem = only(found(groups={"security.openshift.io/v1": [kind]}))
     assert "OpenShift" in problem.got
     assert "5353" in problem.allowed
 
@@ -188,10 +187,8 @@ def test_nodes_that_do_not_exist_or_offer_other_accelerators_are_named() -> None
     stack = onprem()
     with furnished(node(NODES[0], gpus=4), node("other")) as api:
         problems = examine(api, stack, OWNER, []).problems
-    assert [each.got for each in problems] == [
-        f"node {NODES[0]} offers 4 accelerators",
-        f"{NODES[1]}: no such node",
-    ]
+    expected = [f"node {NODES[0]} offers 4 accelerators", f"{NODES[1]}: no such node"]
+    assert [each.got for each in problems] == expected
 
 
 def test_a_look_asks_as_often_for_500_nodes_as_for_two() -> None:
@@ -237,9 +234,8 @@ def test_an_object_that_equals_the_stacks_may_be_used_and_no_other() -> None:
 
 
 def test_an_operators_objects_are_one_finding() -> None:
-    roles = [
-        thing("rbac.authorization.k8s.io/v1", "ClusterRole", f"kueue-{n}", annotations=HELM) for n in "abc"
-    ]
+    api = "rbac.authorization.k8s.io/v1"
+    roles = [thing(api, "ClusterRole", f"kueue-{n}", annotations=HELM) for n in "abc"]
     to_create = announced(*roles, layer="Kueue")
     assert only(found(*roles, to_create=to_create)).path == "ClusterRole kueue-a"
     there = definition(QUEUES, ["v1beta2"], annotations=HELM)
@@ -285,16 +281,10 @@ def test_many_findings_come_at_once() -> None:
     ]
     to_create = announced(thing("v1", "Namespace", "team-research"))
     stack = onprem({"trainer": "existing"})
-    paths = [
-        each.path for each in found(*there, stack=stack, to_create=to_create, version="v1.33.1").problems
-    ]
-    assert paths == [
-        "the cluster",
-        "operators.kueue",
-        "target.gpu_operator",
-        "the cluster's version",
-        "operators.trainer",
-        "Namespace team-research",
+    problems = found(*there, stack=stack, to_create=to_create, version="v1.33.1").problems
+    assert [each.path for each in problems] == [
+        *("the cluster", "operators.kueue", "target.gpu_operator", "the cluster's version"),
+        *("operators.trainer", "Namespace team-research"),
     ]
 
 
@@ -329,25 +319,10 @@ def test_a_cluster_without_a_stack_is_shown_with_the_stack_files_part() -> None:
         deployment("kueue", "queues", "registry.k8s.io/kueue/kueue:v0.18.4", "manager"),
         thing("storage.k8s.io/v1", "StorageClass", "fast"),
     ]
-    h100 = {"model": "h100", "count": 8}
     console = Console(record=True, width=120)
     with furnished(*there, version="v1.34.3") as api:
         show_cluster(api, "theirs", console)
     text = console.export_text()
     assert "Helm release theirs in platform" in text
     assert "storage classes: fast" in text
-    assert yaml.safe_load(text.partition("follows from it:\n")[2]) == {
-        "target": {
-            "kind": "onprem",
-            "cluster": {"context": "theirs"},
-            "kubernetes_version": "1.34",
-            "gpu_operator": "existing",
-            "container_runtime": "rke2",
-        },
-        "pools": [
-            {"name": "system", "role": "system", "nodes": 1},
-            {"name": "h100", "capacity": "on-demand", "nodes": 1, "accelerator": h100},
-        ],
-        "operators": {"kueue": "existing"},
-        "admission": {"controllers": ["queues/manager"]},
-    }
+    assert yaml.safe_load(text.partition("follows from it:\n")[2]) == table(__file__, "theirs")

@@ -7,7 +7,7 @@ import pytest
 
 from infra.common.names import POOL_LABEL, TEAM_LABEL
 from infra.platform.admission.rules import JOB_CONTROLLER
-from tests.trainyard.stack.cluster_fakes import Object, thing
+from tests.objects import Object, thing
 from tests.trainyard.stack.test_cluster import RECORDED, announced, found, only
 from trainyard.stack.cluster.pods import JOB
 

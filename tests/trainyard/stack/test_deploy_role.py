@@ -1,13 +1,12 @@
 """`trainyard stack deploy-role`: its arguments, and the project that may assume the role."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from infra.common.artifacts import ROOT
 from infra.errors import InputError
+from tests.trainyard.commands.alone import printed_alone
 from trainyard.stack.deploy_role import pipeline_of, show_deploy_role
 from trainyard.stack.session import Session
 
@@ -26,18 +25,6 @@ def test_a_stack_in_no_account_has_no_role(stack: str) -> None:
 
 @pytest.mark.engine
 def test_the_command_prints_the_role_without_any_request(tmp_path: Path) -> None:
-    command = [
-        str(ROOT / ".venv/bin/trainyard"),
-        "stack",
-        "deploy-role",
-        "-s",
-        "aws-dev",
-        "--gitlab",
-        "team/research",
-    ]
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "TRAINYARD_STATE": str(tmp_path)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    role = json.loads(ended.stdout)
+    role = printed_alone(tmp_path, "stack deploy-role -s aws-dev --gitlab team/research")
     assert "project_path:team/research:ref_type:branch:ref:main" in json.dumps(role["trust"])
     assert set(role["rights"]) >= {"dev-deploy-1", "dev-deploy-2"}

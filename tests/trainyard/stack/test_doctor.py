@@ -11,7 +11,8 @@ from rich.console import Console
 from engine.provider.cluster_claim import NAME, NAMESPACE
 from infra.errors import ExitCode
 from local.toolchain.doctor import Diagnosis, DoctorFinding, DoctorStatus
-from tests.trainyard.stack.cluster_fakes import furnished, node, thing
+from tests.objects import thing
+from tests.trainyard.stack.cluster_fakes import furnished, node
 from tests.trainyard.stack.test_cluster import onprem
 from trainyard.forms import Form
 from trainyard.stack import doctor

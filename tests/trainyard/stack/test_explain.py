@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.errors import InputError
 from policies.pack import POLICIES
+from tests.problems import problem_of
 from trainyard.stack.explain import JUDGES, example, find, lines
 from trainyard.stack.schema import file_schema
 
@@ -65,9 +65,7 @@ def test_a_section_lists_its_keys() -> None:
     [("pools.zone", "did you mean 'zones'?"), ("pool", "did you mean 'pools'?"), ("name.first", "")],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_one(path: str, fix: str) -> None:
-    with pytest.raises(InputError) as caught:
-        find(SCHEMA, path)
-    assert caught.value.problems[0].fix == fix
+    assert problem_of(lambda: find(SCHEMA, path)).fix == fix
 
 
 def test_a_key_has_an_example_of_its_target_and_the_policies_that_look_at_it() -> None:

@@ -11,22 +11,11 @@ import pytest
 import yaml
 
 from infra.errors import InputError
-from trainyard.stack.login import FORMAT, kubeconfig_file, merged, read, write
+from tests.tables import table
+from trainyard.stack.login import kubeconfig_file, merged, read, write
 
-ACCESS: dict[str, Any] = {
-    "format": FORMAT,
-    "name": "training-research",
-    "namespace": "team-research",
-    "groups": ["research"],
-    "cluster": {"server": "https://10.0.0.1", "certificate-authority-data": "Y2E="},
-    "user": {
-        "exec": {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": "aws",
-            "args": ["eks", "get-token", "--cluster-name", "training"],
-        }
-    },
-}
+CASES = table(__file__)
+ACCESS: dict[str, Any] = CASES["access"]
 
 
 def saved(folder: Path, **changes: Any) -> Path:
@@ -88,20 +77,7 @@ def test_another_kind_of_file_is_refused_with_where_to_get_one(tmp_path: Path, t
         read(file)
 
 
-WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
-    ({"user": None}, "user"),
-    ({"user": {"exec": None}}, "user.exec"),
-    ({"user": {"exec": {"command": "aws", "env": [{"value": "x"}]}}}, "user.exec.env.0.name"),
-    ({"user": {"exec": {"command": "aws", "env": "AWS_PROFILE"}}}, "user.exec.env"),
-    ({"user": {**ACCESS["user"], "tokenFile": "/home/mei/secret"}}, "user.tokenFile"),
-    ({"cluster": []}, "cluster"),
-    ({"cluster": {"server": 7}}, "cluster.server"),
-    ({"name": ["training"]}, "name"),
-    ({"namespace": None}, "namespace"),
-]
-
-
-@pytest.mark.parametrize(("change", "path"), WRONG_TYPES, ids=[path for _, path in WRONG_TYPES])
+@pytest.mark.parametrize(("change", "path"), CASES["wrong_types"], ids=[p for _, p in CASES["wrong_types"]])
 def test_an_edited_file_is_refused_with_the_path(change: dict[str, Any], path: str, tmp_path: Path) -> None:
     file = saved(tmp_path, **change)
     with pytest.raises(InputError) as wrong:

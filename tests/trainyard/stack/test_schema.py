@@ -100,17 +100,7 @@ def test_a_value_that_is_wrong_in_itself_is_refused() -> None:
     assert refused == by_itself - FORM_IN_CODE
 
 
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        ({"name": "Capitals"}, ["name"]),
-        ({"target": {"kind": "local", "region": "us-east-2"}}, ["target"]),
-        ({"target": {"kind": "ibm"}}, ["target", "kind"]),
-        ({"priorities": {"Very High": 1}}, ["priorities"]),
-        ({"grace": {"torch-tcp": 5}}, ["grace", "torch-tcp"]),
-    ],
-    ids=lambda value: str(value)[:40],
-)
+@pytest.mark.parametrize(("change", "path"), table(__file__, "wrong_keys"), ids=lambda value: str(value)[:40])
 def test_an_error_is_at_its_key(change: dict[str, Any], path: list[str]) -> None:
     data = read_as_editors_do(ROOT / "stacks" / "Pulumi.local.yaml")
     data["config"][STACK_KEY] |= change
