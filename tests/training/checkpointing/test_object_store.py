@@ -78,14 +78,6 @@ def newest_step(store: ObjectStore) -> int | None:
     return found.manifest.step
 
 
-def test_a_checkpoint_is_read_as_it_was_saved(url: str) -> None:
-    store = ObjectStore(url)
-    assert newest_step(store) is None
-    save(store, 20)
-    assert newest_step(store) == 20
-    assert store.read("latest") == b"step-00000020"
-
-
 def test_a_file_of_many_megabytes_is_written_in_parts_and_read_back(url: str) -> None:
     store = ObjectStore(url)
     data = with_room(os.urandom(1 << 20) * 12)
@@ -378,18 +370,6 @@ def test_a_preempted_run_resumes_from_the_store_to_the_bit(url: str, tmp_path: P
     assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
     assert ObjectStore(url).committed() == [24, 20, 15]
     assert not (tmp_path / "parted" / "checkpoints").exists()
-
-
-def test_a_temporary_failure_of_the_store_costs_a_checkpoint_and_not_the_run(
-    url: str, s3: Proxy, short_timeouts: None, tmp_path: Path
-) -> None:
-    s3.reset(lambda verb, path, number: "503" if "step-00000010" in path and verb == "PUT" else "")
-    checkpoint = {"every_steps": 5, "store": url}
-    assert train(configure(tmp_path, checkpoint=checkpoint))
-    failed = events(tmp_path, "checkpoint_failed")
-    assert [line["step"] for line in failed] == [10]
-    assert "overloaded or down" in failed[0]["error"]
-    assert ObjectStore(url).committed() == [24, 20, 15]
 
 
 def test_the_command_line_lists_and_verifies_a_store(url: str, capsys: pytest.CaptureFixture[str]) -> None:

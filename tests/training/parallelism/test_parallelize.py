@@ -12,12 +12,11 @@ import torch.distributed as dist
 from torch import nn
 
 from tests.training.hold import hold
-from tests.training.launch import events, reached, run, settings, sha256, start
+from tests.training.launch import events, load_tensors, reached, run, settings, sha256, start
 from tests.training.test_trainer import NoticeAt, configure
 from tests.training.test_trainer import train as train_alone
 from trainyard_train.checkpointing.checkpoint import Checkpoint
 from trainyard_train.checkpointing.folder_store import FolderStore
-from trainyard_train.checkpointing.saved import load_tensors
 from trainyard_train.config import load_config, parse_config
 from trainyard_train.config_base import ConfigError
 from trainyard_train.optim.schedule import Schedule
@@ -211,6 +210,8 @@ def test_four_ranks_of_any_mesh_are_one_process(tmp_path: Path, alone: Path, val
     assert min(norms[0]) > COMMON["optim.clip_norm"], "all are clipped"
     accuracies = [events(path, "evaluation")[-1]["accuracy"] for path in (alone, tmp_path)]
     assert accuracies[0] == pytest.approx(accuracies[1], abs=0.006)
+    (fabric,) = events(tmp_path, "fabric")
+    assert fabric["backend"] == "gloo" and fabric["gigabytes_per_second"] > 0.01
     # A finished run, started with other ranks and another mesh, loads the same weights and changes nothing.
     expected = sha256(tmp_path)
     (tmp_path / "final.json").unlink()
