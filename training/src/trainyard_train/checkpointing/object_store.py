@@ -211,8 +211,8 @@ class ObjectStore(CheckpointStore):
     def read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[Data]:
         """Read parts of many files in parallel, each given by name, start and end."""
         of_file: dict[str, list[tuple[int, int]]] = {}
-        for name, *span in parts:
-            of_file.setdefault(name, []).append(tuple(span))
+        for name, start, stop in parts:
+            of_file.setdefault(name, []).append((start, stop))
         with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
             found = dict(zip(of_file, pool.map(self._read_ranges, of_file, of_file.values()), strict=True))
         return [next(found[name]) for name, _, _ in parts]

@@ -81,12 +81,12 @@ class _Folder:
     """A folder, or one file."""
 
     def __init__(self, path: Path) -> None:
-        self._above = path if path.is_dir() else path.parent
-        self._files = path.rglob("*") if path.is_dir() else [path]
+        self._path, self._above = path, path if path.is_dir() else path.parent
 
     def listing(self) -> dict[str, Listed]:
-        files = (each for each in self._files if each.is_file())
-        return {each.relative_to(self._above).as_posix(): Listed(each.stat().st_size) for each in files}
+        files = self._path.rglob("*") if self._path.is_dir() else [self._path]
+        found = {each.relative_to(self._above).as_posix(): each.stat() for each in files if each.is_file()}
+        return {name: Listed(each.st_size) for name, each in found.items()}
 
     def chunks(self, name: str) -> Iterator[bytes]:
         with (self._above / name).open("rb") as file:

@@ -24,12 +24,13 @@ class FusedSGD(torch.optim.SGD):
         """Update this rank's parts in one pass."""
         for group in self.param_groups:
             used = [each for each in group["params"] if each.grad is not None]
+            if not used:
+                continue
+            momenta = []
             for each in used if group["momentum"] else ():
                 if "momentum_buffer" not in self.state[each]:  # at 0, so that a skipped first step is correct
                     self.state[each]["momentum_buffer"] = torch.zeros_like(each)
-            momenta = [local_of(self.state[each]["momentum_buffer"]) for each in used if group["momentum"]]
-            if not used:
-                continue
+                momenta.append(local_of(self.state[each]["momentum_buffer"]))
             torch._fused_sgd_(
                 [local_of(each) for each in used],
                 [local_of(each.grad) for each in used],

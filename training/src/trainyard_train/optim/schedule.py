@@ -76,18 +76,14 @@ def scaled_rate(config: OptimConfig, batch_size: int) -> float:
 def scaling_warnings(config: OptimConfig, batch_size: int) -> list[str]:
     """What is not proven of the rate for a batch of so many samples, with advice."""
     k = batch_size / config.reference_batch_size
-    why = {
-        "linear": f"one of five measured runs failed at {LINEAR_FAILED} times, and all at 64"
-        if k >= LINEAR_FAILED
-        else "",
-        "sqrt": "it is Adam's rule, and sgd learns faster by linear"
-        if config.name == "sgd" and k > 1
-        else "",
-        "none": "",
-    }[config.scaling]
+    if config.scaling == "linear" and k >= LINEAR_FAILED:
+        why = f"one of five measured runs failed at {LINEAR_FAILED} times, and all at 64"
+    elif config.scaling == "sqrt" and config.name == "sgd" and k > 1:
+        why = "it is Adam's rule, and sgd learns faster by linear"
+    else:
+        return []
     where = f"optim.scaling: {config.scaling}, at {k:g} times optim.reference_batch_size"
-    advice = "compare the held-out loss with that of a smaller batch, and set optim.warmup_steps"
-    return [f"{where}: {why}: {advice}"] if why else []
+    return [f"{where}: {why}: compare the held-out loss with that of a smaller batch; set optim.warmup_steps"]
 
 
 def schedule_for(config: OptimConfig, batch_size: int, step: int, previous: Schedule | None) -> Schedule:
