@@ -288,7 +288,7 @@ def test_the_first_step_has_the_buckets_of_all_others(alone_in_a_group: Mesh) ->
     assert len(set(seen[0])) > 1
     assert len(set(seen[0][-2:])) == 1, "the last layer's gradients are ready first, and share a bucket"
     ready = replica._get_ddp_logging_data()["prev_iteration_grad_ready_order_indices"]
-    order = [int(each) for each in ready.split(",")]
+    order = [int(each) for each in reversed(ready.split(","))]
     assert max(abs(index - each) for index, each in enumerate(order)) <= 1, "the order of the buckets"
 
 
