@@ -220,9 +220,8 @@ class ObjectStore(CheckpointStore):
     def _read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> Iterator[Data]:
         starts, ends = zip(*ranges, strict=True)
         with self._explained("get", name):
-            return iter(
-                list(map(memoryview, obstore.get_ranges(self.client, name, starts=starts, ends=ends)))
-            )
+            found = obstore.get_ranges(self.client, name, starts=starts, ends=ends)
+        return iter([memoryview(each) for each in found])
 
     def size(self, name: str) -> int | None:
         """Size of a file in bytes; None if it does not exist."""
