@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
 
 from tests.processes import TIMEOUT_SECONDS, free_port, wait_for
 from trainyard_train import train
+from trainyard_train.checkpointing.checkpoint import Checkpoint
+from trainyard_train.checkpointing.saved import open_saved
 from trainyard_train.contract import FILE, read_metrics
 from trainyard_train.elasticity.nodes import NAME
 
@@ -105,19 +108,19 @@ def start(
     variables: Mapping[str, str] | None = None,
 ) -> Ranks:
     """Start ranks: all, or those in `only`. Each gets `arguments`, and what `own` has for its rank."""
-    port = free_port()
-    ranks = []
-    for rank in only if only is not None else range(world_size):
-        environment = {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(world_size),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "NODE_NAME": f"node-{rank}",
-            **(variables or {}),
-        }
-        ranks.append(_start(environment, [*arguments, *(own[rank] if own else ())]))
-    return Ranks(ranks)
+    everyone = rank_variables(world_size)
+    return Ranks(
+        [
+            _start({**everyone[rank], **(variables or {})}, [*arguments, *(own[rank] if own else ())])
+            for rank in (only if only is not None else range(world_size))
+        ]
+    )
+
+
+def rank_variables(world_size: int) -> list[dict[str, str]]:
+    """Return each rank's variables, by which all rendezvous on this host."""
+    shared = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [{**shared, "RANK": str(rank), "NODE_NAME": f"node-{rank}"} for rank in range(world_size)]
 
 
 def start_agent(ranks: int, arguments: Sequence[str], environment: Mapping[str, str]) -> Rank:
@@ -186,6 +189,12 @@ def run(world_size: int, arguments: Sequence[str]) -> str:
     for code, output in start(world_size, arguments).wait():
         assert code == 0, f"exit code {code}: {output}"
     return sha256(Path(next(part.partition("=")[2] for part in arguments if part.startswith("run_dir="))))
+
+
+def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """Return every tensor of a checkpoint, whole: `model.<name>` and `optimizer.<name>.<slot>`."""
+    with open_saved(checkpoint.store, checkpoint.manifest.step) as saved:
+        return {path: saved.tensor(path) for path in saved.kinds}
 
 
 def sha256(run_dir: Path) -> str:

@@ -10,29 +10,20 @@ from trainyard_train.config_base import ConfigError, require
 WRONG = [
     ({"steps": 0}, "steps: got 0"),
     ({"steps": "many"}, "steps: got 'many'"),
-    ({"seed": -1}, "seed: got -1"),
     ({"stpes": 3}, "stpes: got 3, but there is no such setting"),
     (
         {"data": {"side": 64}},
         "data.side: got 64, but it was removed; use WebDataset and a model of torchvision",
     ),
     ({"model": {"name": "resnet"}}, "model.name: got 'resnet': it was removed; use WebDataset"),
-    ({"strategy": "horovod"}, "strategy: got 'horovod'"),
     ({"model": {"name": "gpt5"}}, "model.name: got 'gpt5'"),
-    ({"model": {"dropout": 1}}, "model.dropout: got 1"),
     ({"model": {"hidden": 0}}, "model.hidden: got 0"),
-    ({"data": {"batch_size_per_rank": 0}}, "data.batch_size_per_rank: got 0"),
-    ({"data": {"held_out": 1.0}}, "data.held_out: got 1.0"),
     ({"optim": {"lr": float("nan")}}, "optim.lr: got nan"),
-    ({"optim": {"lr": 0}}, "optim.lr: got 0"),
     ({"optim": {"name": "adamw", "scaling": "linear"}}, "with adamw use sqrt or none"),
     ({"checkpoint": {"keep_last": 0}}, "checkpoint.keep_last: got 0"),
-    ({"checkpoint": {"keep_every": -1}}, "checkpoint.keep_every: got -1"),
     ({"checkpoint": {"store": "bucket/runs"}}, "checkpoint.store: got 'bucket/runs'"),
     ({"checkpoint": {"store": "s3://"}}, "checkpoint.store: got 's3://'"),
-    ({"timeouts": {"store": 0}}, "timeouts.store: got 0"),
     ({"notices": "oracle"}, "notices: got 'oracle'"),
-    ({"pace_seconds": -1}, "pace_seconds: got -1"),
     ({"timeouts": {"collective": 0}}, "timeouts.collective: got 0"),
     ({"timeouts": {"stall": 30}}, "timeouts.stall: got 30; allowed: less than timeouts.collective (20)"),
     ({"timeouts": {"stall": 5, "collective": 5}}, "timeouts.stall: got 5; allowed: less than"),
@@ -101,12 +92,6 @@ def test_every_configuration_that_comes_with_the_package_is_valid() -> None:
     assert files
     for file in files:
         load_config(file)
-
-
-def test_a_configuration_cannot_be_changed() -> None:
-    config = parse_config({"run_dir": "/tmp/run"})
-    with pytest.raises(ValueError, match="frozen"):
-        config.steps = 3
 
 
 def test_a_configuration_that_comes_with_the_package_is_given_by_its_name(tmp_path: Path) -> None:

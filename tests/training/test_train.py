@@ -57,7 +57,7 @@ def test_a_backend_that_is_not_available_is_refused(tmp_path: Path, monkeypatch:
     for name, value in {**rank, "CUDA_VISIBLE_DEVICES": ""}.items():
         monkeypatch.setenv(name, value)
     assert "training: backend: got 'nccl', but this process sees no GPU" in refused(tmp_path, "backend=nccl")
-    assert "training: backend: got 'mpi', but this PyTorch was built" in refused(tmp_path, "backend=mpi")
+    assert "training: backend: got 'mpi': it was removed; use auto" in refused(tmp_path, "backend=mpi")
 
 
 WITHOUT_NETWORK = """

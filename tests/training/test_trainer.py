@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.processes import wait_for
 from tests.training.launch import events, sha256
-from trainyard_train.checkpointing.finding import MismatchError
 from trainyard_train.checkpointing.folder_store import Files, FolderStore
 from trainyard_train.checkpointing.interval import measured_mtbf
 from trainyard_train.checkpointing.saver import SaveError
@@ -425,12 +424,6 @@ def test_too_many_ranks_are_refused_too_and_bounds_must_be_in_order() -> None:
         parallel.check(5)
     with pytest.raises(ConfigError, match=r"max_ranks: got 2; allowed: parallel\.min_ranks .3. or more"):
         configure(Path("/x"), parallel={"min_ranks": 3, "max_ranks": 2})
-
-
-def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
-    train(configure(tmp_path), NoticeAt(3))
-    with pytest.raises(MismatchError, match="seed: the checkpoint has 7, the configuration 9"):
-        train(configure(tmp_path, seed=9))
 
 
 def test_a_run_dir_that_is_a_file_is_named(tmp_path: Path) -> None:

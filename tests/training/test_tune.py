@@ -53,14 +53,6 @@ def test_a_search_finds_a_rate_that_learns_and_prunes_trials_that_do_not(tmp_pat
     assert all(len(trial.intermediate_values) < 4 for trial in pruned)
 
 
-def test_workers_share_the_study_and_a_second_start_has_nothing_to_do(tmp_path: Path) -> None:
-    search, config = load_search(write(tmp_path, trials=3), [])
-    for _ in range(2):
-        study = search_for(search, config, [], PreemptionNotice(60))
-        assert study
-        assert len(study.get_trials()) == 3
-
-
 def test_a_preempted_trial_resumes(tmp_path: Path) -> None:
     search, config = load_search(write(tmp_path, trials=1), [])
     assert search_for(search, config, [], NoticeAt(15)) is None

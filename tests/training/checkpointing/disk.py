@@ -1,6 +1,5 @@
 """Filesystems below a checkpoint store that record calls, fail, kill, or lose what is not synced."""
 
-import errno
 import os
 import shutil
 import signal
@@ -87,17 +86,14 @@ class Forgetful(Files):
 
 
 @dataclass
-class _Stopping(Recording):
-    """Does not get beyond the n-th call, of which a write is done by half."""
+class Killing(Recording):
+    """Kills the current process at the n-th call, of which a write is done by half."""
 
     at: int = 0
 
-    def stop(self) -> None:
-        raise NotImplementedError
-
     def _count(self) -> None:
         if len(self.calls) == self.at:
-            self.stop()
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def write(self, path: Path, data: Data, finish: Callable[[], object] = lambda: None) -> None:
         if len(self.calls) == self.at:
@@ -112,21 +108,6 @@ class _Stopping(Recording):
     def sync_directory(self, path: Path) -> None:
         self._count()
         super().sync_directory(path)
-
-
-class Failing(_Stopping):
-    """Raises at the n-th call, as a full disk does."""
-
-    def stop(self) -> None:
-        self.calls.append(("failed", ""))
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-class Killing(_Stopping):
-    """Kills the current process at the n-th call."""
-
-    def stop(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
 
     def remove_tree(self, path: Path) -> None:
         if len(self.calls) == self.at:

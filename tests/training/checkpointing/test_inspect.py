@@ -1,4 +1,4 @@
-"""`python -m trainyard_train checkpoint`: lists, verifies, compares and exports the checkpoints of a run."""
+"""`python -m trainyard_train checkpoint`: lists, verifies and compares the checkpoints of a run."""
 
 import errno
 import os
@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from tests.training.test_trainer import NoticeAt, configure, train
 from trainyard_train.__main__ import main
 from trainyard_train.checkpointing.folder_store import FolderStore
 from trainyard_train.checkpointing.inspect import _difference
-from trainyard_train.checkpointing.saved import load_tensors
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +103,6 @@ def test_diff_gives_the_largest_difference_that_is_one(one: Any, other: Any, mes
     assert _difference("w", torch.tensor(one), torch.tensor(other)) == f"w: {message}"
 
 
-def test_export_writes_every_weight_as_safetensors(run_dir: Path, tmp_path: Path) -> None:
-    file = tmp_path / "weights.safetensors"
-    assert main(["checkpoint", "export", str(run_dir), str(file)]) == 0
-    found = load_file(file)
-    store = FolderStore(run_dir / "checkpoints")
-    saved = load_tensors(store.open(store.committed()[0]))
-    assert set(found) == {"1.weight", "1.bias", "4.weight", "4.bias"}
-    assert all(torch.equal(tensor, saved[f"model.{name}"]) for name, tensor in found.items())
-
-
 @pytest.mark.parametrize("command", ["ls", "verify"])
 def test_a_folder_that_is_no_run_is_reported(
     tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
@@ -143,11 +131,3 @@ def test_a_checkpoint_that_cannot_be_read_is_told_from_a_damaged_one_and_a_kept_
     assert output.count(f"step-{newest:08d}: cannot be read: [Errno 5] Input/output error") == 2
     assert "  kept: for the paper\n" in output
     assert f"step-{older:08d}: intact" in output
-
-
-def test_a_damaged_checkpoint_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(configure(tmp_path, steps=5))
-    (tmp_path / "checkpoints" / "step-00000005" / "rank-00000.safetensors").unlink()
-    assert main(["checkpoint", "export", str(tmp_path), str(tmp_path / "out")]) == 1
-    assert "has no intact checkpoint" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -10,8 +10,7 @@ from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
 
 import pytest
-from fsspec.implementations.dirfs import DirFileSystem
-from fsspec.implementations.local import LocalFileSystem
+from obstore.store import LocalStore
 
 from tests.infra.golden import golden_plan
 from tests.servers import QuietHandler, serving
@@ -92,12 +91,6 @@ class AzureLifecycleApi:
         return 204, {}
 
 
-class Container(DirFileSystem):  # type: ignore[misc]
-    """A folder under the URL scheme of an Azure container."""
-
-    protocol = "az"
-
-
 @pytest.fixture
 def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureLifecycleApi]:
     token = tmp_path / "token"
@@ -114,12 +107,6 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureLife
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         yield api
-
-
-class Bucket(DirFileSystem):  # type: ignore[misc]
-    """A folder under the URL scheme of a Google Cloud bucket."""
-
-    protocol = "gs"
 
 
 @pytest.fixture
@@ -147,8 +134,8 @@ def served(api: GcpLifecycleApi | AzureLifecycleApi) -> Iterator[str]:
 
 
 def store(gcp: GcpLifecycleApi, **retention: Any) -> ObjectStore:
-    files = Bucket(path=str(gcp.folder), fs=LocalFileSystem(auto_mkdir=True))
-    return ObjectStore("gs://bucket/runs/7", Retention(last=1, tag=True, **retention), files=files)
+    client = LocalStore(gcp.folder / "bucket/runs/7", mkdir=True)
+    return ObjectStore("gs://bucket/runs/7", Retention(last=1, tag=True, **retention), client=client)
 
 
 def test_a_superseded_checkpoint_gets_a_custom_time_and_remains_until_the_rule_deletes_it(
@@ -192,8 +179,8 @@ def test_a_mark_that_is_refused_is_an_error_with_the_next_step(gcp: GcpLifecycle
 
 
 def container(azure: AzureLifecycleApi) -> ObjectStore:
-    files = Container(path=str(azure.folder), fs=LocalFileSystem(auto_mkdir=True))
-    return ObjectStore("az://bucket/runs/7", Retention(last=1, tag=True), 5, files=files)
+    client = LocalStore(azure.folder / "bucket/runs/7", mkdir=True)
+    return ObjectStore("az://bucket/runs/7", Retention(last=1, tag=True), 5, client=client)
 
 
 def test_a_superseded_checkpoint_in_azure_gets_an_index_tag(azure: AzureLifecycleApi) -> None:

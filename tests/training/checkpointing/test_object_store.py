@@ -31,7 +31,6 @@ from trainyard_train.checkpointing.lifecycle import marks_of
 from trainyard_train.checkpointing.object_store import ObjectStore, StoreError, part_size
 from trainyard_train.checkpointing.saver import Saver
 from trainyard_train.checkpointing.snapshot import Snapshot
-from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.parallelism.mesh import Mesh
 
 __all__ = ["s3"]
@@ -79,23 +78,6 @@ def newest_step(store: ObjectStore) -> int | None:
     return found.manifest.step
 
 
-def test_a_checkpoint_is_read_as_it_was_saved(url: str) -> None:
-    store = ObjectStore(url)
-    assert newest_step(store) is None
-    save(store, 20)
-    assert newest_step(store) == 20
-    assert store.read("latest") == b"step-00000020"
-
-
-def test_a_large_file_is_read_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("digests", "checkpoint"):
-        monkeypatch.setattr(f"trainyard_train.checkpointing.{module}.BLOCK", 1000)
-    store = ObjectStore(url)
-    data = with_room(os.urandom(10_500))
-    save(store, 1, data)
-    assert store.read(store.open(1).file(FILES[1]).path) == data
-
-
 def test_a_file_of_many_megabytes_is_written_in_parts_and_read_back(url: str) -> None:
     store = ObjectStore(url)
     data = with_room(os.urandom(1 << 20) * 12)
@@ -114,13 +96,6 @@ def test_the_order_of_requests_is_the_protocol(url: str, s3: Proxy) -> None:
     assert MANIFEST in s3.requests[first_deletion][1] or s3.requests[first_deletion][0] == "POST"
     assert max(i for i, (verb, _) in enumerate(s3.requests) if verb == "PUT") < first_deletion
     assert store.committed() == [2]
-
-
-def test_the_last_k_and_every_nth_are_retained(url: str) -> None:
-    store = ObjectStore(url, Retention(last=2, every_steps=20))
-    for step in range(10, 80, 10):
-        save(store, step)
-    assert store.committed() == [70, 60, 40, 20]
 
 
 def test_a_superseded_checkpoint_can_be_tagged_for_the_bucket_to_delete(url: str) -> None:
@@ -195,7 +170,7 @@ def test_the_files_of_a_checkpoint_are_deleted_by_one_request_after_its_manifest
     s3.reset()
     save(store, 2)
     assert len([verb for verb, _ in s3.requests if verb in {"DELETE", "POST"}]) == 2
-    assert not [name for name in store.names() if "step-00000001" in name]
+    assert not [name for name in store.listing() if "step-00000001" in name]
 
 
 def test_however_many_checkpoints_there_are_one_request_lists_them(url: str, s3: Proxy) -> None:
@@ -214,11 +189,11 @@ def test_a_damaged_checkpoint_is_skipped_quarantined_and_its_step_saved_again(ur
     save(store, 10)
     save(store, 20)
     staged = store.open(20).manifest.draft
-    path = store._full(f"step-00000020/{MANIFEST if harm == 'manifest' else f'{staged}/{FILES[1]}'}")
+    path = f"step-00000020/{MANIFEST if harm == 'manifest' else f'{staged}/{FILES[1]}'}"
     if harm == "delete":
-        store.files.rm_file(path)
+        store.delete(path)
     else:
-        store.files.pipe_file(path, b"{")
+        store.put(path, b"{")
     messages: list[str] = []
     found = store.newest(lambda step, reason: messages.append(f"{step}: {reason}"))
     assert found
@@ -226,7 +201,7 @@ def test_a_damaged_checkpoint_is_skipped_quarantined_and_its_step_saved_again(ur
     assert (MANIFEST if harm == "manifest" else FILES[1]) in messages[0]
     store.quarantine(20)
     store.collect_garbage()
-    assert store.files.exists(store._full(f"step-00000020/{staged}/{FILES[0]}")), "retained for inspection"
+    assert store.size(f"step-00000020/{staged}/{FILES[0]}"), "retained for inspection"
     save(store, 20)
     assert newest_step(store) == 20
 
@@ -379,18 +354,11 @@ def test_a_missing_bucket_a_missing_server_and_an_unknown_scheme_are_reported(
 ) -> None:
     with pytest.raises(StoreError, match=r"create the bucket, or correct checkpoint\.store"):
         save(ObjectStore("s3://none/run"), 1)
-    with pytest.raises(StoreError, match="allowed: s3, gs, az"):
+    with pytest.raises(StoreError, match="allowed: s3://…, gs://…, az://…"):
         ObjectStore("carrier-pigeon://loft/run")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StoreError, match="check its endpoint"):
         save(ObjectStore(f"s3://{BUCKET}/run"), 1)
-
-
-def test_any_filesystem_of_fsspec_can_be_a_store() -> None:
-    store = open_store("memory://runs/7")
-    assert isinstance(store, ObjectStore)
-    save(store, 3)
-    assert newest_step(store) == 3
 
 
 def test_a_preempted_run_resumes_from_the_store_to_the_bit(url: str, tmp_path: Path) -> None:
@@ -402,18 +370,6 @@ def test_a_preempted_run_resumes_from_the_store_to_the_bit(url: str, tmp_path: P
     assert sha256(tmp_path / "parted") == sha256(tmp_path / "whole")
     assert ObjectStore(url).committed() == [24, 20, 15]
     assert not (tmp_path / "parted" / "checkpoints").exists()
-
-
-def test_a_temporary_failure_of_the_store_costs_a_checkpoint_and_not_the_run(
-    url: str, s3: Proxy, short_timeouts: None, tmp_path: Path
-) -> None:
-    s3.reset(lambda verb, path, number: "503" if "step-00000010" in path and verb == "PUT" else "")
-    checkpoint = {"every_steps": 5, "store": url}
-    assert train(configure(tmp_path, checkpoint=checkpoint))
-    failed = events(tmp_path, "checkpoint_failed")
-    assert [line["step"] for line in failed] == [10]
-    assert "overloaded or down" in failed[0]["error"]
-    assert ObjectStore(url).committed() == [24, 20, 15]
 
 
 def test_the_command_line_lists_and_verifies_a_store(url: str, capsys: pytest.CaptureFixture[str]) -> None:

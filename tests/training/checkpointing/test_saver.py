@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
@@ -16,7 +15,7 @@ import torch.distributed as dist
 
 from trainyard_train.checkpointing.checkpoint import Manifest, Retention
 from trainyard_train.checkpointing.digests import Data, FileEntry
-from trainyard_train.checkpointing.finding import DATASET, Finder, MismatchError, UnsharedError
+from trainyard_train.checkpointing.finding import Finder, MismatchError, UnsharedError
 from trainyard_train.checkpointing.folder_store import Files, FolderStore
 from trainyard_train.checkpointing.saver import SaveError, Saver
 from trainyard_train.checkpointing.snapshot import Snapshot
@@ -288,17 +287,3 @@ def test_a_checkpoint_of_another_run_is_refused_with_every_difference(tmp_path: 
     text = on_ranks(tmp_path, attempt)[1]
     assert "seed: the checkpoint has 7, the configuration 8" in text
     assert "model: the checkpoint has {'name': 'mlp'}" in text
-
-
-def test_changed_data_are_refused(tmp_path: Path) -> None:
-    now = {**IDENTITY, DATASET: {"samples": 175, "classes": 257}}
-
-    def save_and_attempt(saver: Saver) -> str:
-        saver.save(Snapshot(b"x", replace(manifest(20), identity=now)))
-        with pytest.raises(MismatchError) as caught:
-            finder(saver).newest({**IDENTITY, DATASET: {"samples": 80, "classes": 257}})
-        return str(caught.value)
-
-    text = on_ranks(tmp_path, save_and_attempt)[1]
-    assert "dataset: the checkpoint has {'samples': 175, 'classes': 257}, the present data" in text
-    assert "set data.path to the previous data, or start a new run" in text

@@ -174,7 +174,8 @@ def test_text_that_has_grown_is_refused_before_a_step_and_checkpoints_are_retain
             assert not train(gpt(tmp_path / "run", location, **values), NoticeAt(3))
     with pytest.raises(
         MismatchError,
-        match=r"dataset: the checkpoint has \{'samples': 495, .*, the present data \{'samples': 1083,",
+        match=r"dataset: the checkpoint has \{'samples': 495, .*, the present data \{'samples': 1083,"
+        r".*: set data\.path to the previous data, or start a new run",
     ):
         train(gpt(tmp_path / "run", location, **values))
     assert events(tmp_path / "run", "step")[-1]["step"] == 4

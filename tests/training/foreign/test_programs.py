@@ -22,8 +22,7 @@ from tests.processes import TIMEOUT_SECONDS, wait_for
 from tests.training.foreign.forks import ForkedProgram, Forks
 from tests.training.foreign.programs import PACKAGES, PROGRAMS, TWO_RANKS, WheelProgram, start
 from tests.training.hold import hold
-from tests.training.launch import events
-from trainyard_train.checkpointing.saved import load_tensors
+from tests.training.launch import events, load_tensors
 from trainyard_train.checkpointing.stores import open_store
 from trainyard_train.contract import FILE, read_metrics, surviving_steps
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from tests.processes import free_port
 from tests.training import hold
-from tests.training.launch import Rank, Ranks, server
+from tests.training.launch import Rank, Ranks, rank_variables, server
 from trainyard_train.elasticity.config import GRACE_VARIABLE
 
 Program = Callable[[Path, Mapping[str, Any]], int]
@@ -25,15 +24,10 @@ def start(
     variables: Mapping[str, str] | None = None,
 ) -> Ranks:
     """Start all ranks."""
-    port = free_port()
     ranks = []
-    for rank in range(world_size):
+    for of_rank in rank_variables(world_size):
         environment = {
-            "RANK": str(rank),
-            "WORLD_SIZE": str(world_size),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "NODE_NAME": f"node-{rank}",
+            **of_rank,
             GRACE_VARIABLE: "120",  # else a save on a preemption notice has ten seconds
             **settings.get("environment", {}),
             **(variables or {}),

@@ -47,11 +47,9 @@ def test_warmup_with_nothing_to_scale_climbs_from_near_nothing() -> None:
         (
             {"scaling": "linear"},
             16,
-            "one of five measured runs failed at 16 times, .*smaller batch; set optim.warmup_steps",
+            "linear, at 16 times .* failed at 16 times, and all at 64: .*smaller batch",
         ),
-        ({"scaling": "linear", "warmup_steps": 9}, 32, "linear, at 32 times .*smaller batch$"),
-        ({"scaling": "linear", "warmup_steps": 9}, 33, "hold up to 32 times, .*: use a smaller batch"),
-        ({"scaling": "sqrt"}, 4, "sqrt, at 4 times .* Adam's rule; .* below 16 times, .*: compare"),
+        ({"scaling": "sqrt"}, 4, "sqrt, at 4 times .* Adam's rule"),
         ({"scaling": "sqrt"}, 1, ""),
         ({"scaling": "sqrt"}, 0.5, ""),
         ({"scaling": "sqrt", "name": "adamw"}, 64, ""),

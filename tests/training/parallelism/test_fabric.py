@@ -26,16 +26,6 @@ def test_the_backend_follows_the_device_with_a_reason(monkeypatch: pytest.Monkey
         choose("nccl", CPU)
 
 
-def test_mpi_is_refused_where_pytorch_was_built_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.distributed, "is_mpi_available", lambda: False)
-    with pytest.raises(
-        ConfigError, match=r"backend: got 'mpi', but .* without MPI, as its wheels .*USE_MPI=1"
-    ):
-        choose("mpi", CPU)
-    monkeypatch.setattr(torch.distributed, "is_mpi_available", lambda: True)
-    assert choose("mpi", CPU).backend == "mpi"
-
-
 @pytest.fixture
 def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write sysfs files of four NICs of 400 Gb/s, of which one is down."""
@@ -104,8 +94,6 @@ def test_without_a_class_the_nodes_devices_are_the_measure(
     assert verdict_of(monkeypatch, 120, "nccl", TWO_NODES).startswith("the fabric is in use: 120.0 of 150.0")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
     assert "gloo uses TCP over eth7" in verdict_of(monkeypatch, 1.2, "gloo", TWO_NODES)
-    monkeypatch.setenv("OMPI_MCA_pml", "ucx")
-    assert "MPI uses its network pml ucx" in verdict_of(monkeypatch, 1.2, "mpi", TWO_NODES)
     assert "one node" in verdict_of(monkeypatch, 1.2, "nccl", ["a", "a"])
 
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional
 
 from trainyard_train.data.samples import Samples
 from trainyard_train.parallelism.config import Precision
 from trainyard_train.parallelism.mesh import Mesh
-from trainyard_train.parallelism.parallelize import carrying, is_sharded, unwrap
+from trainyard_train.parallelism.parallelize import is_sharded, unwrap
 from trainyard_train.update import LossScale, MetricSums, to_device
 
 Flags = Callable[[], Sequence[bool]]
@@ -41,7 +42,6 @@ class Computation:
             flags: asked, once this rank has its loss, what others must know of it.
             on_loss: called when this rank has its loss, and from here on needs the others.
         """
-        carried = carrying(self.model)
         metrics: list[torch.Tensor] = []
         parts = batch.split(self.micro_batches)
         for number, part in enumerate(parts, start=1):
@@ -51,16 +51,12 @@ class Computation:
                     outputs = self.model(part.inputs)
                     loss = loss_of(outputs, part.targets)
                 metrics.append(batch_metrics(loss, outputs, part.targets))
-                if not is_last:
-                    self._scaled(loss).backward()
-                    continue
-                own = torch.cat([sum(metrics[1:], metrics[0]), to_device(flags(), self.mesh.device)])
-                on_loss()
-                if carried:
-                    carried.backward(self._scaled(loss), own)
-                else:
-                    self._scaled(loss).backward()
-        return MetricSums(carried.sums(self.mesh.world_size), is_reduced=True) if carried else MetricSums(own)
+                if is_last:
+                    own = torch.cat([sum(metrics[1:], metrics[0]), to_device(flags(), self.mesh.device)])
+                    on_loss()
+                    summing = dist.all_reduce(own, async_op=True) if self._is_replicated else None
+                self._scaled(loss).backward()
+        return MetricSums(own, summing)
 
     def evaluate(self, batch: Samples) -> torch.Tensor:
         """Loss, hits and number of targets of this rank's batch, summed."""
@@ -71,6 +67,10 @@ class Computation:
             loss = loss_of(outputs, batch.targets)
         model.train()
         return batch_metrics(loss, outputs, batch.targets)
+
+    @property
+    def _is_replicated(self) -> bool:
+        return isinstance(self.model, nn.parallel.DistributedDataParallel)
 
     def _scaled(self, loss: torch.Tensor) -> torch.Tensor:
         loss = loss if self.micro_batches == 1 else loss / self.micro_batches
@@ -90,8 +90,8 @@ class Computation:
         """
         if is_sharded(self.model):
             self.model.set_requires_all_reduce(is_last)  # type: ignore[operator]
-        if isinstance(self.model, nn.parallel.DistributedDataParallel) and not is_last:
-            with self.model.no_sync():
+        if self._is_replicated and not is_last:
+            with self.model.no_sync():  # type: ignore[operator]
                 yield
         else:
             yield

@@ -29,8 +29,7 @@ class TrainConfig(ConfigSection):
     """`ddp`: the whole model on every rank. `fsdp`: sharded over the ranks, for models too large for one."""
     parallel: ParallelConfig = ParallelConfig()
     backend: Backend = "auto"
-    """Backend of the collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo. `mpi`: under
-    mpirun, with a PyTorch that was built with MPI, which its wheels are not."""
+    """Backend of the collectives. `auto`: NCCL (RCCL with ROCm) where there is a GPU, else gloo."""
     precision: Precision = "float32"
     """Precision of the forward pass, where it is safe (autocast); weights and optimizer are in float32."""
     accumulate: int = Field(default=1, ge=1)

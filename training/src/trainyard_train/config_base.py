@@ -22,17 +22,12 @@ _LAYERS: Final = (
     "it was removed; use PyTorch's parallelize_module or pipelining in a loop of your own with Run"
     " (docs/library.md)"
 )
-REMOVED: Final = dict.fromkeys(("parallel.tensor", "parallel.pipeline"), _LAYERS) | dict.fromkeys(
-    (
-        "model.name=resnet",
-        "model.depth",
-        "data.name=pictures",
-        "data.held_out_path",
-        "data.side",
-        "data.workers",
-    ),
-    _PICTURES,
-)
+REMOVED: Final = {
+    **dict.fromkeys(("parallel.tensor", "parallel.pipeline"), _LAYERS),
+    **dict.fromkeys(("model.name=resnet", "model.depth", "data.name=pictures"), _PICTURES),
+    **dict.fromkeys(("data.held_out_path", "data.side", "data.workers"), _PICTURES),
+    "backend=mpi": "it was removed; use auto, nccl or gloo, also under mpirun",
+}
 """Settings and values that there were, with their successor."""
 
 

@@ -109,7 +109,7 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
 
     here = trainer = None
     try:
-        process_group.adopt_launcher_settings(os.environ, config.backend)
+        process_group.adopt_launcher_settings(os.environ)
         with startup.deterministic(config.deterministic):
             startup.record_collectives(config.run_dir / STACKS)
             nccl_log.record(os.environ)  # which the trainer reads after the first all-reduces
@@ -118,7 +118,6 @@ def _train(config: TrainConfig, started: float, rendezvous_seconds: float) -> in
             )
             trainer = Trainer(config, here, notice)
             finished = trainer.run(started)
-            process_group.finalize_mpi()
     except RefusalError as error:
         if here:
             here.refuse()

@@ -2,8 +2,8 @@
 gradients with loss scaling and clipping.
 
 The all-reduce on the device has all that the ranks must know of a step: its loss, the norm of the gradient,
-and whether any rank has a preemption notice or a due save. Under DDP these values travel with the
-gradients, whose norm all ranks then know.
+and whether any rank has a preemption notice or a due save. Under DDP it runs beside the backward pass, after
+which all ranks know the norm of the gradient.
 
 The device decides whether loss and gradient are finite, and what to divide the gradient by; the optimizer's
 kernels read that. The host reads the same numbers later (`Late`).
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+import torch.distributed as dist
 
-from trainyard_train.optim.optimizer import Fused
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.tensors import is_distributed, local_of, replica_of
 
@@ -74,16 +74,16 @@ class MetricSums:
 
     values: torch.Tensor
     """The first five of `Totals`: shape (5,), float64, on the device."""
-    is_reduced: bool = False
-    """Whether the values and the gradients are summed over all ranks already, so that each rank has the
-    same."""
+    summing: dist.Work | None = None
+    """The sum of the values over all ranks, which has begun; then the gradients are summed, too."""
 
 
 @dataclass
 class Update:
     """The optimizer's part of a step."""
 
-    optimizer: Fused
+    optimizer: torch.optim.Optimizer
+    """One of `optim.optimizer`, whose kernels read `found_inf` and `grad_scale`."""
     mesh: Mesh
     clip_norm: float = 0
     """Maximum norm of the gradient; 0: any."""
@@ -96,22 +96,24 @@ class Update:
             shape (6,), float64, on the device, the same on all ranks.
         """
         parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-        copies = 1 if metrics.is_reduced else self.mesh.world_size
+        copies = 1 if metrics.summing else self.mesh.world_size
         square = squared_norm(parameters, copies)
         if self.loss_scale:
             square = square / self.loss_scale.value().double().square()
+        if metrics.summing:
+            metrics.summing.wait()
         totals = torch.cat([metrics.values, square[None]])
-        return totals if metrics.is_reduced else self.mesh.sum(totals)
+        return totals if metrics.summing else self.mesh.sum(totals)
 
     def apply(self, totals: torch.Tensor) -> None:
         """Take the optimizer's step, unless loss or gradient are no numbers: then nothing changes."""
         found_inf = ((totals[0] + totals[5]) * 0 != 0).float()  # a number times 0 is 0; no other is
-        self.optimizer.found_inf = found_inf
+        self.optimizer.found_inf = found_inf  # type: ignore[attr-defined]
         scale = self.loss_scale.value() if self.loss_scale else None
         if self.clip_norm:
             clip = ((totals[5].sqrt() + _EPSILON) / self.clip_norm).clamp(min=1).float()
             scale = clip if scale is None else scale * clip
-        self.optimizer.grad_scale = scale
+        self.optimizer.grad_scale = scale  # type: ignore[attr-defined]
         self.optimizer.step()
         if self.loss_scale:
             self.loss_scale.agreed(self.optimizer, found_inf)

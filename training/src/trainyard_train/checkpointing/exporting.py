@@ -23,7 +23,7 @@ import torch
 from trainyard_train.checkpointing.foreign import first_failure
 from trainyard_train.checkpointing.saved import SavedState, open_saved
 from trainyard_train.checkpointing.stores import find_checkpoint
-from trainyard_train.checkpointing.tensor_files import copy
+from trainyard_train.checkpointing.tensor_files import TYPES, copy
 from trainyard_train.config_base import ConfigError
 
 SHARD_BYTES: Final = 5 * 10**9
@@ -102,21 +102,8 @@ def _unfit_for_safetensors(saved: SavedState, names: list[str], modules: list[st
         f"{path}: got {str(saved.kinds[path]).removeprefix('torch.')}, which safetensors cannot store;"
         " use --to torch or dcp"
         for path in saved.bare(names[0])
-        if not _has_name(saved.kinds[path])
+        if saved.kinds[path] not in TYPES
     ]
-
-
-def _has_name(kind: torch.dtype) -> bool:
-    """Whether the library takes tensors of this type."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save
-
-    few = torch.zeros(2, dtype=torch.uint8).view(kind) if kind.itemsize <= 2 else torch.empty(1, dtype=kind)
-    try:
-        save({"": few})
-    except (KeyError, ValueError, SafetensorError):
-        return False
-    return True
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Commands for checkpoints: `python -m trainyard_train checkpoint` lists, verifies and compares them, and
-exports weights; `export` and `import` convert them to and from other formats.
+"""Commands for checkpoints: `python -m trainyard_train checkpoint` lists, verifies and compares them;
+`export` and `import` convert them to and from other formats.
 
 `ls` and `verify` take a run: its folder, or the URL of its store. `diff` and `export` also take a single
 checkpoint, such as `runs/7/checkpoints/step-00000020` or `s3://bucket/runs/7/step-00000020`; of a run they
@@ -28,18 +28,17 @@ _UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class no public name)
     """Add the commands for saved checkpoints."""
-    checkpoint = parser.add_parser("checkpoint", help="list, verify, compare or export checkpoints")
+    checkpoint = parser.add_parser("checkpoint", help="list, verify or compare checkpoints")
     commands = checkpoint.add_subparsers(required=True)
     for function, paths, text in (
         (_list, ["run"], "list a run's checkpoints"),
         (_verify, ["run"], "read every byte of a run's checkpoints and compare it with the manifests"),
         (_diff, ["one", "other"], "compare two checkpoints, tensor by tensor"),
-        (_export, ["checkpoint", "file"], "write the weights as safetensors"),
     ):
         name = function.__name__.strip("_").replace("list", "ls")
         command = commands.add_parser(name, help=text, description=text)
         for path in paths:
-            command.add_argument(path, type=Path if path == "file" else str)
+            command.add_argument(path)
         command.set_defaults(command=function)
     text = "export a run's newest checkpoint, or one of its checkpoints, to another format"
     export = parser.add_parser("export", help=text, description=text)
@@ -52,7 +51,7 @@ def add_commands(parser: Any) -> None:  # noqa: ANN401 (argparse gives its class
         metavar="SIZE",
         help="maximum size of a file (hf), such as 500MB; default 5GB",
     )
-    export.set_defaults(command=_convert)
+    export.set_defaults(command=_export)
     text = "create a run's first checkpoint from torch.save, torch.distributed.checkpoint or safetensors"
     import_ = parser.add_parser("import", help=text, description=text)
     import_.add_argument("source", type=Path, help="a file or folder of one of these formats")
@@ -133,20 +132,6 @@ def _diff(options: argparse.Namespace) -> int:
     return 1 if different else 0
 
 
-def _export(options: argparse.Namespace) -> int:
-    from safetensors.torch import save_file
-
-    from trainyard_train.checkpointing.saved import open_saved
-
-    with open_saved(*find_checkpoint(options.checkpoint)) as saved:
-        weights = {name[6:]: saved.tensor(name) for name in saved.kinds if name.startswith("model.")}
-    staged = options.file.with_name(options.file.name + ".tmp")
-    save_file(weights, staged, metadata={"format": "pt"})
-    staged.replace(options.file)
-    _show(f"{options.file}: {len(weights)} tensors")
-    return 0
-
-
 def _difference(name: str, one: torch.Tensor | None, other: torch.Tensor | None) -> str:
     """Difference of two tensors in words; empty if there is none."""
     from trainyard_train.checkpointing.tensor_files import as_bytes
@@ -179,7 +164,7 @@ def _gap_of_floats(one: torch.Tensor, other: torch.Tensor) -> str:
     return ", ".join(found) or "equal values with different bits: the signs of zeros, or NaNs"
 
 
-def _convert(options: argparse.Namespace) -> int:
+def _export(options: argparse.Namespace) -> int:
     from trainyard_train.checkpointing.exporting import export_checkpoint
 
     size = _bytes(options.shard_size)

@@ -49,7 +49,7 @@ class S3TagMarker:
     def __init__(self, timeout_seconds: float) -> None:
         """Args: timeout_seconds: for one request with its retries."""
         with extra("stores"):
-            import boto3  # fsspec and obstore do not support tags
+            import boto3  # obstore does not support tags
             from botocore.config import Config
 
         each = timeout_seconds / _ATTEMPTS

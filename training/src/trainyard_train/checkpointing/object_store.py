@@ -1,5 +1,5 @@
-"""`ObjectStore`: checkpoints in S3, Google Cloud Storage, Azure, or any other object store that fsspec
-reaches.
+"""`ObjectStore`: checkpoints in S3 and stores that speak its protocol, Google Cloud Storage, or Azure, by
+obstore.
 
 No rename is needed, since an object appears whole or not at all. The files of a checkpoint go to
 `step-N/<nonce>/`, where no reader looks for them. The manifest, written last as `step-N/manifest.json`,
@@ -14,12 +14,13 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from trainyard_train.checkpointing.checkpoint import (
     KEEP_THREE,
@@ -36,12 +37,15 @@ from trainyard_train.checkpointing.digests import Data, FileEntry, seal
 from trainyard_train.checkpointing.lifecycle import Marks, marks_of
 from trainyard_train.config_base import extra
 
-if TYPE_CHECKING:
+with extra("stores"):
     import obstore
-    from fsspec import AbstractFileSystem
+    from obstore.store import from_url
 
-CLOUDS: Final = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
-"""URL schemes of the clouds that obstore serves; fsspec serves the others."""
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Client
+
+_SCHEMES: Final = ("s3", "gs", "az")
+"""Schemes of URLs of S3, Google Cloud Storage and Azure Blob Storage."""
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
 """Variables with the endpoint, if it is not the default one; a self-hosted one may lack TLS."""
 _DAMAGED: Final = "damaged"
@@ -59,6 +63,8 @@ _IN_FLIGHT: Final = 96 << 20
 """Bytes of the parts that are sent at once, if that is more than two parts."""
 _CREATES: Final = 3
 """Attempts at a conditional write; S3 documents that a conflict (409) should be retried."""
+_FILES_AT_ONCE: Final = 16
+"""Maximum number of files that parts are read from at once."""
 _RETRIES: Final = 20
 """Maximum number of retries of one request, within its timeout."""
 _UNKNOWN_CONDITION: Final = re.compile(r"NotImplemented|status[a-z ]*: 501", re.I)
@@ -103,12 +109,12 @@ class ObjectStore(CheckpointStore):
     moment."""
     _unconditional: Event = field(default_factory=Event, init=False, compare=False)
     """Set once the store has refused a condition: that takes seconds, so conditions are not sent again."""
-    files: AbstractFileSystem = field(default=None, compare=False)
-    """Filesystem that reaches the store; created from `url` if not given."""
+    client: Client = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
+    """obstore's client of the folder; created from `url` if not given."""
 
     def __post_init__(self) -> None:
-        if self.files is None:
-            object.__setattr__(self, "files", connect(self.url, self.timeout_seconds))
+        if self.client is None:
+            object.__setattr__(self, "client", connect(self.url, self.timeout_seconds))
 
     @property
     def where(self) -> str:
@@ -195,50 +201,41 @@ class ObjectStore(CheckpointStore):
         return sorted((step for step, names in self._by_step().items() if MANIFEST in names), reverse=True)
 
     def read(self, name: str) -> bytes:
-        path = self._full(name)
-        with _explained("get", path):
-            return bytes(self.files.cat_file(path))
+        with self._explained("get", name):
+            return bytes(obstore.get(self.client, name).bytes())
 
     def read_range(self, name: str, start: int, stop: int) -> Data:
-        path = self._full(name)
-        with _explained("get", path):
-            if self._is_cloud:  # fsspec would copy the data
-                return memoryview(_get_range(self.files, path, start, stop))
-            return bytes(self.files.cat_file(path, start=start, end=stop))
+        with self._explained("get", name):
+            return memoryview(obstore.get_range(self.client, name, start=start, end=stop))
 
-    def read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[bytes]:
+    def read_parts(self, parts: Sequence[tuple[str, int, int]]) -> list[Data]:
         """Read parts of many files in parallel, each given by name, start and end."""
-        names, starts, stops = zip(*parts, strict=True)
-        paths = [self._full(name) for name in names]
-        with _explained("get", f"{paths[0]}, one of {len(paths)} parts"):
-            found = self.files.cat_ranges(paths, list(starts), list(stops), on_error="raise")
-        return [bytes(part) for part in found]
+        of_file: dict[str, list[tuple[int, int]]] = {}
+        for name, start, stop in parts:
+            of_file.setdefault(name, []).append((start, stop))
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            found = dict(zip(of_file, pool.map(self._read_ranges, of_file, of_file.values()), strict=True))
+        return [next(found[name]) for name, _, _ in parts]
+
+    def _read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> Iterator[Data]:
+        starts, ends = zip(*ranges, strict=True)
+        with self._explained("get", name):
+            found = obstore.get_ranges(self.client, name, starts=starts, ends=ends)
+        return iter([memoryview(each) for each in found])
 
     def size(self, name: str) -> int | None:
         """Size of a file in bytes; None if it does not exist."""
-        path = self._full(name)
         try:
-            with _explained("head", path):
-                return int(self.files.info(path)["size"])
+            return self.listing(name)[name][0]
         except FileNotFoundError:
             return None
 
-    def names(self) -> list[str]:
-        """Names of all files in the store."""
-        return list(self._list())
-
-    def listing(self, below: str = "") -> dict[str, tuple[int, str]]:
-        """Size in bytes, and ETag, of all that is here, or of what has this one name."""
-        top = self._full(below)
-        with _explained("list", top):
-            self.files.invalidate_cache()
-            if below:
-                return {below: _described(self.files.info(top))}
-            found = self.files.find(top, detail=True).items()
-            found = {
-                path: each for path, each in found if not (each.get("islink") and self.files.isdir(path))
-            }
-            return {str(path)[len(top) :].lstrip("/"): _described(each) for path, each in found.items()}
+    def listing(self, name: str = "") -> dict[str, tuple[int, str]]:
+        """Size in bytes, and ETag, of all that is here, or of the file with this name."""
+        with self._explained("head" if name else "list", name):
+            client = self.client
+            found = [obstore.head(client, name)] if name else obstore.list(client).collect()
+            return {each["path"]: (each["size"], (each["e_tag"] or "").strip('"')) for each in found}
 
     def quarantine(self, step: int) -> str:
         quarantined = f"{step_name(step)}/{_DAMAGED}.{secrets.token_hex(4)}.json"
@@ -284,9 +281,9 @@ class ObjectStore(CheckpointStore):
 
     def _for_objects(self, step: int, change: Callable[[str, str], None]) -> None:
         for name in self._list(step_name(step)):
-            path = self._full(f"{step_name(step)}/{name}")
-            bucket, _, key = path.partition("/")
-            with _explained("mark", path):
+            path = f"{step_name(step)}/{name}"
+            bucket, _, key = self._full(path).partition("/")
+            with self._explained("mark", path):
                 change(bucket, key)
 
     def _marked(self) -> set[int]:
@@ -313,24 +310,16 @@ class ObjectStore(CheckpointStore):
 
     def _list(self, below: str = "") -> dict[str, int]:
         """Sizes in bytes of all files below a name, by their names from there on."""
-        top = self._full(below)
-        with _explained("list", top):
-            if self._is_cloud:
-                sizes = _find(self.files, top)
-            else:
-                self.files.invalidate_cache()
-                found = self.files.find(top, detail=True)
-                sizes = {str(path): int(each["size"]) for path, each in found.items()}
-            return {path[len(top) :].lstrip("/"): size for path, size in sizes.items()}
+        with self._explained("list", below):
+            found = obstore.list(self.client, below or None).collect()
+            return {each["path"][len(below) :].lstrip("/"): each["size"] for each in found}
 
     def put(self, name: str, data: Data) -> None:
-        """Write a file; it appears whole or not at all."""
-        path = self._full(name)
-        with _explained("put", path):
-            if self._is_cloud:
-                _put(self.files, path, data)
-            else:
-                self.files.pipe_file(path, data)
+        """Write a file, a large one in parts straight from memory; it appears whole or not at all."""
+        part = part_size(len(data))
+        at_once = max(2, _IN_FLIGHT // part)
+        with self._explained("put", name):
+            obstore.put(self.client, name, data, chunk_size=part, max_concurrency=at_once)
 
     def _create(self, name: str, data: bytes) -> bool:
         """Write a file if none exists, in stores with conditional writes; returns whether this one exists.
@@ -338,14 +327,13 @@ class ObjectStore(CheckpointStore):
         After a lost response, a repeated request or a conflict, an existing file may be another writer's or
         ours: its content is compared.
         """
-        if not self._is_cloud or self._unconditional.is_set():
+        if self._unconditional.is_set():
             self.put(name, data)
             return True
-        path = self._full(name)
         for attempt in range(1, _CREATES + 1):
             try:
-                with _explained("put", path):
-                    _create(self.files, path, data)
+                with self._explained("put", name):
+                    obstore.put(self.client, name, data, mode="create")
                 return True
             except StoreError as error:
                 if _UNKNOWN_CONDITION.search(str(error)):
@@ -369,128 +357,65 @@ class ObjectStore(CheckpointStore):
 
     def _delete(self, names: Sequence[str]) -> None:
         """Delete files, many at once where the store can; missing ones are ignored."""
-        paths = [self._full(name) for name in names]
-        if not paths:
+        if not names:
             return
-        with _explained("delete", paths[0] + (f", one of {len(paths)} files" if paths[1:] else "")):
+        which = f"{names[0]}, one of {len(names)} files" if names[1:] else names[0]
+        with self._explained("delete", which):
             with contextlib.suppress(FileNotFoundError):  # some stores raise it before all are deleted
-                if paths[1:] and self._is_cloud:
-                    _delete_at_once(self.files, paths)
-                    return
-            for path in paths:
+                obstore.delete(self.client, names if names[1:] else names[0])
+                return
+            for name in names:
                 with contextlib.suppress(FileNotFoundError):
-                    self.files.rm_file(path)
+                    obstore.delete(self.client, name)
 
     def _delete_below(self, folder: str) -> None:
         self._delete([f"{folder}/{name}" for name in self._list(folder)])
 
-    @property
-    def _is_cloud(self) -> bool:
-        """Whether obstore serves it, which can do more at once than fsspec asks of it."""
-        return hasattr(self.files, "_construct_store")
-
     def _full(self, name: str) -> str:
-        root = str(self.files._strip_protocol(self.url)).rstrip("/")
+        """The bucket, and the whole name in it."""
+        root = self.url.partition("://")[2].rstrip("/")
         return f"{root}/{name}".rstrip("/")
 
+    @contextlib.contextmanager
+    def _explained(self, verb: str, name: str) -> Iterator[None]:
+        """Convert whatever obstore raises to one kind of error, with what to do about it."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            if "nosuchbucket" in str(error).lower():
+                raise StoreError(_message(verb, self._full(name), error)) from None
+            raise
+        except Exception as error:
+            raise StoreError(_message(verb, self._full(name), error)) from error
 
-def connect(url: str, timeout_seconds: float) -> AbstractFileSystem:
+
+def connect(url: str, timeout_seconds: float) -> Client:
     """Connect to a store by the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …, or the pod's identity).
 
     Raises:
-        StoreError: nothing that is installed speaks this scheme.
-        ConfigError: obstore is not installed.
+        StoreError: the URL is none of a store.
     """
-    import fsspec
-
-    scheme = url.partition("://")[0]
-    options: dict[str, object] = {}
-    if scheme in CLOUDS:
-        with extra("stores"):
-            import obstore.fsspec
-
-        obstore.fsspec.register(scheme)
-        timeout = timedelta(seconds=timeout_seconds)
-        options = {
-            "client_options": {
+    if url.partition("://")[0] not in _SCHEMES:
+        allowed = ", ".join(f"{each}://…" for each in _SCHEMES)
+        raise StoreError(f"checkpoint.store: got {url!r}; allowed: {allowed}")
+    timeout = timedelta(seconds=timeout_seconds)
+    try:
+        return from_url(
+            url,
+            client_options={
                 "timeout": timeout,
                 "connect_timeout": min(timeout, timedelta(seconds=5)),
                 "allow_http": any(os.environ.get(name, "").startswith("http://") for name in _ENDPOINTS),
             },
-            "retry_config": {"max_retries": _RETRIES, "retry_timeout": timeout},
-        }
-    try:
-        return fsspec.filesystem(scheme, skip_instance_cache=True, **options)
-    except (ValueError, ImportError) as error:
-        raise StoreError(f"checkpoint.store: got {url!r}; allowed: {', '.join(CLOUDS)}; {error}") from None
-
-
-def _delete_at_once(files: AbstractFileSystem, paths: Sequence[str]) -> None:
-    """Delete objects of one bucket in bulk; fsspec would delete them one by one."""
-    import obstore
-
-    bucket = paths[0].partition("/")[0]
-    obstore.delete(files._construct_store(bucket), [path.partition("/")[2] for path in paths])
+            retry_config={"max_retries": _RETRIES, "retry_timeout": timeout},
+        )
+    except Exception as error:
+        raise StoreError(_message("open", url, error)) from error
 
 
 def part_size(size: int) -> int:
     """Bytes of each part of a file of this size, a whole number of MiB."""
     return max(_PART, -(-size // (_PARTS << 20)) << 20)
-
-
-def _put(files: AbstractFileSystem, path: str, data: Data) -> None:
-    """Write an object, a large one in parts, which are taken straight from memory."""
-    import obstore
-
-    bucket, _, key = path.partition("/")
-    part = part_size(len(data))
-    at_once = max(2, _IN_FLIGHT // part)
-    obstore.put(files._construct_store(bucket), key, data, chunk_size=part, max_concurrency=at_once)
-
-
-def _create(files: AbstractFileSystem, path: str, data: bytes) -> None:
-    """Write an object that must not be there."""
-    import obstore
-
-    bucket, _, key = path.partition("/")
-    obstore.put(files._construct_store(bucket), key, data, mode="create")
-
-
-def _get_range(files: AbstractFileSystem, path: str, start: int, stop: int) -> obstore.Bytes:
-    import obstore
-
-    bucket, _, key = path.partition("/")
-    return obstore.get_range(files._construct_store(bucket), key, start=start, end=stop)
-
-
-def _find(files: AbstractFileSystem, top: str) -> dict[str, int]:
-    """Sizes of all objects below a prefix, by path; fsspec would list each folder separately."""
-    import obstore
-
-    bucket, _, prefix = top.partition("/")
-    found = obstore.list(files._construct_store(bucket), prefix).collect()
-    return {f"{bucket}/{each['path']}": each["size"] for each in found}
-
-
-def _described(found: Mapping[str, Any]) -> tuple[int, str]:
-    return int(found["size"]), str(found.get("e_tag") or "").strip('"')
-
-
-@contextlib.contextmanager
-def _explained(verb: str, path: str) -> Iterator[None]:
-    """Convert whatever a client library raises to one kind of error, with what to do about it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        if _about_bucket(error):
-            raise StoreError(_message(verb, path, error)) from None
-        raise
-    except Exception as error:
-        raise StoreError(_message(verb, path, error)) from error
-
-
-def _about_bucket(error: Exception) -> bool:
-    return "nosuchbucket" in str(error).lower()
 
 
 def _message(verb: str, path: str, error: Exception) -> str:

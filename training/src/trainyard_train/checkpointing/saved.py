@@ -153,16 +153,6 @@ def open_saved(store: CheckpointStore, step: int | None = None) -> Iterator[Save
         yield found[0]
 
 
-def load_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
-    """Every tensor of a checkpoint, whole: `model.<name>` and `optimizer.<name>.<slot>`.
-
-    Raises:
-        DamagedError: a file differs from the manifest.
-    """
-    with open_saved(checkpoint.store, checkpoint.manifest.step) as saved:
-        return {path: saved.tensor(path) for path in saved.kinds}
-
-
 def _map(checkpoint: Checkpoint, scratch: Path) -> SavedState:
     found = SavedState(f"{checkpoint.name} in {checkpoint.store.where}", checkpoint.manifest)
     # Rank 0's file last: its values replace those of other ranks under the same path.

@@ -4,7 +4,6 @@ records whether it was committed, and warns if it took longer than a preemption 
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,6 +13,7 @@ from trainyard_train.checkpointing.saver import Pending, SaveError, Saver
 from trainyard_train.checkpointing.snapshot import Snapshot
 from trainyard_train.contract import exit_seconds
 from trainyard_train.elasticity.heartbeats import Heartbeats, RecordEvent
+from trainyard_train.observability.rank_log import log_line
 
 
 @dataclass
@@ -81,8 +81,7 @@ class Writer:
                 durable_seconds_ago=ago,
             )
             last = f"step {self.saved_step}, {timedelta(seconds=ago)} ago" if self.saved_step else "none"
-            text = f"checkpoint of step {pending.step} failed: {error}; last durable checkpoint: {last}"
-            sys.stderr.write(f"training: {text}\n")
+            log_line(f"checkpoint of step {pending.step} failed: {error}; last durable checkpoint: {last}")
             return
         self.saved_step, self.saved_at = pending.step, time.time()
         self.heartbeats.status.saved_step = pending.step
@@ -105,8 +104,7 @@ class Writer:
             return
         self.spot_seconds = None
         if self.saver.mesh.is_rank0:
-            sys.stderr.write(
-                f"training: a checkpoint took {seconds:.1f} s, and spot nodes here are terminated"
-                f" {notice:g} s after their preemption notice: a preemption loses the steps since the last"
-                " checkpoint\n"
+            log_line(
+                f"a checkpoint took {seconds:.1f} s, and spot nodes here are terminated {notice:g} s after"
+                " their preemption notice: a preemption loses the steps since the last checkpoint"
             )

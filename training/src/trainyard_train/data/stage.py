@@ -32,7 +32,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from trainyard_train.checkpointing.object_store import ObjectStore
 from trainyard_train.observability.rank_log import log_line
 
 MARKER: Final = ".staged.json"
@@ -57,9 +56,11 @@ class Listed:
 
 
 class _Store:
-    """A prefix, or one object, of an object store; or a folder or a file, as fsspec shows it."""
+    """A prefix, or one object, of an object store."""
 
     def __init__(self, url: str, *, single: bool) -> None:
+        from trainyard_train.checkpointing.object_store import ObjectStore  # slow to import
+
         above, _, name = url.rstrip("/").rpartition("/")
         self._store, self._name = (ObjectStore(above), name) if single else (ObjectStore(url), "")
         self._sizes: dict[str, int] = {}
@@ -74,6 +75,23 @@ class _Store:
         size = self._sizes[name]
         for start in range(0, size, _CHUNK):
             yield bytes(self._store.read_range(name, start, min(start + _CHUNK, size)))
+
+
+class _Folder:
+    """A folder, or one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._above = path, path if path.is_dir() else path.parent
+
+    def listing(self) -> dict[str, Listed]:
+        files = self._path.rglob("*") if self._path.is_dir() else [self._path]
+        found = {each.relative_to(self._above).as_posix(): each.stat() for each in files if each.is_file()}
+        return {name: Listed(each.st_size) for name, each in found.items()}
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        with (self._above / name).open("rb") as file:
+            while part := file.read(_CHUNK):
+                yield part
 
 
 class _Web:
@@ -99,7 +117,7 @@ class _Web:
         return urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)  # noqa: S310
 
 
-DatasetSource = _Store | _Web
+DatasetSource = _Store | _Folder | _Web
 
 
 def open_source(source: str) -> DatasetSource:
@@ -117,7 +135,7 @@ def open_source(source: str) -> DatasetSource:
         return _Store(source, single=single)
     if not Path(source).exists():
         raise FileNotFoundError(f"{source}: no such {'file' if single else 'folder'}")
-    return _Store(f"file://{Path(source).absolute()}", single=single)
+    return _Folder(Path(source))
 
 
 def digest_of_contents(hashes: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from statistics import median
+from statistics import median, median_low
 from threading import Thread
 from typing import Final, Literal
 
@@ -107,16 +107,9 @@ def _flight_record() -> bytes:
 
 def stragglers(heartbeats: Mapping[int, Heartbeat]) -> list[int]:
     """Ranks that keep the others waiting; empty if there are too few to compare."""
-    slow = []
-    for rank, heartbeat in heartbeats.items():
-        others = [
-            other.own_seconds for number, other in heartbeats.items() if number != rank and other.own_seconds
-        ]
-        if others and heartbeat.own_seconds > max(
-            _SLOW * median(others), median(others) + _NOTICEABLE_SECONDS
-        ):
-            slow.append(rank)
-    return slow
+    usual = median_low([each.own_seconds for each in heartbeats.values() if each.own_seconds] or [math.inf])
+    limit = max(_SLOW * usual, usual + _NOTICEABLE_SECONDS)
+    return [rank for rank, each in heartbeats.items() if each.own_seconds > limit]
 
 
 @dataclass

@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
 
 import torch
 import torch.distributed as dist
 
-from trainyard_train.config_base import ConfigError, extra
+from trainyard_train.config_base import extra
 from trainyard_train.elasticity.config import TimeoutConfig
 from trainyard_train.elasticity.rendezvous import check_environment, rendezvous
 from trainyard_train.parallelism import accelerators
@@ -23,27 +21,11 @@ from trainyard_train.parallelism.config import Backend
 from trainyard_train.parallelism.fabric import choose
 from trainyard_train.parallelism.mesh import Mesh
 
-_MPI_RANK: Final = "OMPI_COMM_WORLD_RANK"
 
-
-def adopt_launcher_settings(environment: MutableMapping[str, str], backend: Backend = "auto") -> None:
-    """Take rank and world from Open MPI, where that has started this process.
-
-    Args:
-        environment: variables of the process, which are completed in place.
-        backend: backend of the collectives; for `mpi` see `finalize_mpi`.
-    """
-    if "RANK" not in environment and _MPI_RANK in environment:
+def adopt_launcher_settings(environment: MutableMapping[str, str]) -> None:
+    """Take rank and world from Open MPI, where that has started this process, into these variables."""
+    if "RANK" not in environment and "OMPI_COMM_WORLD_RANK" in environment:
         environment.update(_ask_mpi(environment["OMPI_COMM_WORLD_LOCAL_RANK"]))
-        if backend != "mpi":
-            finalize_mpi()
-
-
-def finalize_mpi() -> None:
-    """Finalize MPI where it is in use: else mpirun takes an exit on a preemption notice for a crash."""
-    library = sys.modules.get("mpi4py.MPI")
-    if library and library.Is_initialized() and not library.Is_finalized():
-        library.Finalize()
 
 
 def _ask_mpi(local_rank: str) -> dict[str, str]:
@@ -61,13 +43,9 @@ def _ask_mpi(local_rank: str) -> dict[str, str]:
                 address = socket.gethostbyname(socket.gethostname())
             address_and_port = (address, listener.getsockname()[1])
     address, port = world.bcast(address_and_port)
-    return {
-        "RANK": str(world.Get_rank()),
-        "WORLD_SIZE": str(world.Get_size()),
-        "LOCAL_RANK": local_rank,
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(port),
-    }
+    ranks = {"RANK": str(world.Get_rank()), "WORLD_SIZE": str(world.Get_size()), "LOCAL_RANK": local_rank}
+    MPI.Finalize()  # else mpirun takes an exit on a preemption notice for a crash
+    return {**ranks, "MASTER_ADDR": address, "MASTER_PORT": str(port)}
 
 
 def join(
@@ -96,8 +74,6 @@ def join(
     check_environment(environment)
     device = _device(int(environment.get("LOCAL_RANK", "0")))
     choice = choose(backend, device)
-    if backend == "mpi" and _MPI_RANK not in environment:
-        raise ConfigError(["backend: got 'mpi', but mpirun did not start this process; do that, or set auto"])
     store, rank, world_size = rendezvous(rendezvous_seconds or timeouts.rendezvous, environment)
     # The ranks now wait for each other's saves and loads; `Heartbeats` finds a failed rank long before that.
     store.set_timeout(timedelta(seconds=max(timeouts.rendezvous, timeouts.save)))

@@ -29,12 +29,14 @@ def order_buckets(known: Sequence[int]) -> None:
                 found[min(own)] = each
     for _, module in sorted(found.items()):
         if not module.find_unused_parameters or module.static_graph:  # else it keeps its first buckets
-            _order(module)
+            order_buckets_of(module)
 
 
 @torch.enable_grad()
-def _order(module: DistributedDataParallel) -> None:
-    """Run a backward pass of zeros from the last parameter to the first, about as real ones become ready.
+def order_buckets_of(module: DistributedDataParallel) -> None:
+    """Order the buckets of one module, before its first step: see `order_buckets`.
+
+    Run a backward pass of zeros from the last parameter to the first, about as real ones become ready.
 
     Where something else takes part in a backward pass, take the order of the parameters: as exact, but
     little of the communication overlaps with the computation.

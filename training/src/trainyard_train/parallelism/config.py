@@ -10,7 +10,7 @@ from trainyard_train.config_base import ConfigError, ConfigSection
 
 Strategy = Literal["ddp", "fsdp"]
 Precision = Literal["float32", "bfloat16", "float16"]
-Backend = Literal["auto", "nccl", "gloo", "mpi"]
+Backend = Literal["auto", "nccl", "gloo"]
 
 
 class ParallelConfig(ConfigSection):

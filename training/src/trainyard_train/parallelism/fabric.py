@@ -31,10 +31,6 @@ ENDS: Final = 0.25
 WARNS: Final = 0.6
 """Shares of the rate of a node's NICs. Two nodes of eight NICs of 400 Gb/s reach all of it with GPUDirect
 (421 to 456 GB/s: docs.skypilot.co, an InfiniBand test), half without, an eighth with one NIC, TCP less."""
-_WITHOUT_MPI: Final = (
-    "this PyTorch was built without MPI, as its wheels are; allowed here: auto, gloo, with a GPU nccl, each"
-    " also under mpirun; or build PyTorch from source where MPI is installed (USE_MPI=1)"
-)
 _NO_NETWORK: Final = re.compile(r"Failed to initialize any NET plugin|Error: network .+ not found")
 """Error message of NCCL up to 2.30 if the network that NCCL_NET names cannot be used."""
 _ROUNDS: Final = 5
@@ -63,8 +59,6 @@ def choose(wanted: Backend, device: torch.device) -> Choice:
     """
     if wanted == "nccl" and device.type != "cuda":
         raise ConfigError(["backend: got 'nccl', but this process sees no GPU; allowed here: auto, gloo"])
-    if wanted == "mpi" and not dist.is_mpi_available():
-        raise ConfigError(["backend: got 'mpi', but " + _WITHOUT_MPI])
     if wanted != "auto":
         return Choice(wanted, "set by the configuration")
     if device.type != "cuda":
@@ -157,10 +151,6 @@ def _verdict(speed: float, rate: float, backend: str, nodes: Sequence[str], shar
     if backend == "gloo":
         interface = os.environ.get("GLOO_SOCKET_IFNAME", "the interface of the node's name")
         return f"gloo uses TCP over {interface}, also where there is a fabric; it reaches {speed:.1f} GB/s"
-    if backend == "mpi":
-        chosen = {name: os.environ.get(f"OMPI_MCA_{name}", "") for name in ("pml", "mtl", "btl")}
-        named = ", ".join(f"{name} {text}" for name, text in chosen.items() if text) or "of its own choice"
-        return f"MPI uses its network {named}, and reaches {speed:.1f} GB/s"
     if share is None:
         return f"{speed:.1f} GB/s; the rate of a node's NICs is not known, or is no measure (NVLink, Socket)"
     known = f"{speed:.1f} of {rate:.1f} GB/s, the rate of a node's NICs"

@@ -8,12 +8,13 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from trainyard_train.config_base import ConfigError
+from trainyard_train.parallelism.buckets import order_buckets_of
 from trainyard_train.parallelism.config import Precision
 from trainyard_train.parallelism.mesh import Mesh
 from trainyard_train.tensors import is_distributed, local_of, part_of
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
     from trainyard_train.config import TrainConfig
-
-CARRIED: Final = 5
-"""Number of values of a step that ranks sum along with the gradients (see `update.Totals`)."""
-_ALIGNED: Final = 16
-"""The carried values are padded to a multiple of this (64 bytes), so that gradients keep their alignment in
-DDP's buckets."""
 
 
 def parallelize(
@@ -90,48 +85,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The model itself, with the original names of its parameters."""
-    carried = carrying(model)
-    return carried.model if carried else model
-
-
-def carrying(model: nn.Module) -> Carrying | None:
-    """The `Carrying` wrapper of a model that `_replicate` made, if there is one."""
-    inside = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else None
-    return inside if isinstance(inside, Carrying) else None
-
-
-class Carrying(nn.Module):
-    """A model, and a few numbers that ranks sum along with its gradients.
-
-    A separate all-reduce would cost each step the time of one with a hundred times more numbers.
-    """
-
-    def __init__(self, model: nn.Module, count: int, device: torch.device) -> None:
-        """Args: count: of the numbers."""
-        super().__init__()
-        # Roughly the order in which gradients become ready; the names do not matter.
-        self._last_to_first = nn.ParameterList(reversed(list(model.parameters())))
-        self.model = model
-        self._count = count
-        self._padding = torch.zeros(-count % _ALIGNED, device=device)
-        self._parcel = nn.Parameter(torch.zeros(count + len(self._padding), device=device))
-        """Parameter outside of the model and the optimizer, whose gradient DDP averages with the others."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Run the model."""
-        outputs: torch.Tensor = self.model(inputs)
-        return outputs
-
-    def backward(self, loss: torch.Tensor, numbers: torch.Tensor) -> None:
-        """Run a backward pass in which ranks sum the gradients, and these numbers (as float32)."""
-        self._parcel.grad = None
-        gradient = torch.cat([numbers.float(), self._padding])
-        torch.autograd.backward([loss, self._parcel], [None, gradient])
-
-    def sums(self, ranks: int) -> torch.Tensor:
-        """The numbers of the last pass, summed over the given ranks: the same bits on all; float64."""
-        assert self._parcel.grad is not None
-        return self._parcel.grad[: self._count].double() * ranks
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
 
 
 def _room_for(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -177,19 +131,14 @@ def _compile(model: nn.Module, device: torch.device) -> None:
 
 
 def _replicate(model: nn.Module, mesh: Mesh, blank: bool) -> nn.Module:
-    """Keep the model whole on every rank, and average gradients while the backward pass still runs (DDP).
-
-    DDP is given the order of its buckets before the first step (see `buckets`), as it does for ranks that
-    have run out of data: that of its parameters, which `Carrying` gives it from last to first.
-    """
-    on_gpu = mesh.device.type == "cuda"
+    """Keep the model whole on every rank, and average gradients while the backward pass still runs (DDP)."""
     replica = nn.parallel.DistributedDataParallel(
-        Carrying(model, CARRIED, mesh.device),
-        device_ids=[mesh.device] if on_gpu else None,
+        model,
+        device_ids=[mesh.device] if mesh.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         init_sync=not blank,
     )
-    replica.reducer._push_all_rebuilt_params()
+    order_buckets_of(replica)
     return replica
 
 
