@@ -4,7 +4,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 STACK ?= local
 JOB ?= $(wildcard stacks/$(STACK).job.yaml)
-PACKAGES := catalog engine infra local policies rehearsal training/src trainyard benchmarks tests
+PACKAGES := catalog engine infra local policies rehearsal release.py training/src trainyard benchmarks tests
 # Clones share mypy's cache and the tests' results. Python caches bytecode, since hundreds of processes import the same modules.
 CACHE = $(or $(TRAINYARD_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard)
 export MYPY_CACHE_DIR ?= $(CACHE)/mypy
@@ -110,8 +110,8 @@ docs: mkdocs ## Write the guides as a site that opens from disk, dist/site/index
 bench: peers ## Measure, and print ratios
 	@$(BIN)/python -m benchmarks
 
-release: prepared ## Write VERSION=X.Y.Z and this release's state, for the commit to tag
-	@$(BIN)/python -m tests.e2e.release $(VERSION)
+release: $(if $(VERSION),prepared,venv-dev) ## Write this commit's release to dist/ (VERSION=X.Y.Z: first prepare that commit)
+	@$(BIN)/python -m $(if $(VERSION),tests.e2e.release $(VERSION),release)
 
 check: prepared ## Lint, types, imports, Dockerfiles, shell programs
 	@$(BIN)/ruff check .

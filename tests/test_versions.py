@@ -17,7 +17,7 @@ def test_one_version_is_stated_everywhere() -> None:
     """A program's SDK installs the tag that the schema names, and the pages' commands use the same."""
     found = versions.stated()
     assert {file: named for file, named in found.items() if named - {PRESENT}} == {}
-    assert all(found[file] for file in [*versions.STATED, "README.md", "docs/package.md"])
+    assert all(found[file] for file in [*versions.STATED, "docs/package.md"])
 
 
 def test_the_changelogs_last_release_is_the_present_version() -> None:

@@ -18,7 +18,10 @@ STATED: Mapping[str, str] = {
 }
 """File → pattern of the line that states the version."""
 PAGES = ("README.md", "[pt]*/README.md", "docs/*.md", "templates/*/*.md", "templates/*/Pulumi.yaml")
-NAMED = r"(?:trainyard(?:\*|\.git)?|git\+URL)(?:@v?|/tree/v|-v)(\d+\.\d+\.\d+)|# a tag, v(\d+\.\d+\.\d+)"
+NAMED = (
+    r"(?:trainyard(?:\*|\.git|_train|[_-]policies)?|git\+URL)(?:@v?|/tree/v|-v?)(\d+\.\d+\.\d+)"
+    r"|# a tag, v(\d+\.\d+\.\d+)"
+)
 """Pattern of a release in commands on the pages."""
 CHANGELOG = "CHANGELOG.md"
 UNRELEASED = "## Unreleased\n"

@@ -214,7 +214,7 @@ class TrainingArchive(CachedArtifact):
 
     def _materials(self, root: Path) -> bytes:
         contents = sbom.RootContents.of(root)
-        python = sbom.locked(self._requirements, contents.python)
+        python = sbom.locked(self._requirements.read_text(), contents.python)
         return sbom.bill_of_materials(self._image.repository, self.entry.key, [*contents.packages, *python])
 
     def paths(self) -> Mapping[str, Path]:

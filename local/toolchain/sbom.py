@@ -1,5 +1,5 @@
 """Lists the packages of a root filesystem and of a lock file, and writes them as the CycloneDX bill of
-materials (SBOM) of the training image.
+materials (SBOM) of the training image, or of a distribution.
 """
 
 import json
@@ -67,8 +67,10 @@ def _debian(status: str, distribution: str, suite: str) -> Iterator[SbomPackage]
             yield SbomPackage("deb", fields["Package"], fields["Version"], distribution, qualifiers)
 
 
-def locked(requirements: Path, python: str) -> Iterator[SbomPackage]:
-    """Yield the packages that a lock file installs for that Python on a Linux host like this one."""
+def locked(lock: str, python: str = "") -> Iterator[SbomPackage]:
+    """Yield the packages that a lock file installs for that Python on a Linux host like this one; without a
+    Python, all that it has.
+    """
     machine = {
         "python_version": python,
         "python_full_version": f"{python}.0",
@@ -78,29 +80,32 @@ def locked(requirements: Path, python: str) -> Iterator[SbomPackage]:
         "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
     }
-    for line in requirements.read_text().splitlines():
+    for line in lock.splitlines():
         if not line[:1].isalnum():
             continue
         requirement = Requirement(line.partition(" --hash")[0].rstrip(" \\"))
-        if requirement.marker is None or requirement.marker.evaluate(machine):
+        if not python or requirement.marker is None or requirement.marker.evaluate(machine):
             (pin,) = requirement.specifier
             yield SbomPackage("pypi", requirement.name, pin.version)
 
 
-def bill_of_materials(name: str, version: str, packages: Iterable[SbomPackage]) -> bytes:
+def bill_of_materials(
+    name: str, version: str, packages: Iterable[SbomPackage], kind: str = "container"
+) -> bytes:
     """CycloneDX 1.6 as JSON; the same packages give the same bytes.
 
     Args:
-        name: of the image.
-        version: its tag.
+        name: of the image or distribution.
+        version: its tag or version.
         packages: all that is in it, and that it is used with.
+        kind: CycloneDX's type of component.
     """
     from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.output.json import JsonV1Dot6
     from packageurl import PackageURL
 
-    image = Component(type=ComponentType.CONTAINER, name=name, version=version, bom_ref=f"{name}:{version}")
+    whole = Component(type=ComponentType(kind), name=name, version=version, bom_ref=f"{name}:{version}")
     parts = []
     for each in packages:
         url = PackageURL(each.kind, each.namespace, each.name, each.version, dict(each.qualifiers))
@@ -110,8 +115,8 @@ def bill_of_materials(name: str, version: str, packages: Iterable[SbomPackage]) 
             )
         )
     bom = Bom(components=parts, serial_number=uuid5(NAMESPACE_URL, f"{name}:{version}"))
-    bom.metadata.component = image
+    bom.metadata.component = whole
     bom.metadata.timestamp = None  # type: ignore[assignment]
-    bom.register_dependency(image, parts)
+    bom.register_dependency(whole, parts)
     text = json.loads(JsonV1Dot6(bom).output_as_string())
     return json.dumps(text, indent=1, sort_keys=True).encode() + b"\n"

@@ -2,6 +2,7 @@
 
 It writes the version to all files (`tests/versions.py`), and stores the state that the program creates from a
 small stack, with the real engine and fakes. `test_release.py` tests what later code does to this state.
+`make release` (release.py) then writes what is published, from that commit.
 """
 
 import gzip
@@ -89,7 +90,8 @@ def main(version: str) -> None:
     write_state()
     sys.stdout.write(
         "next: read `git diff`; make test && make soak; then\n"
-        f"  git commit -am 'Release {version}' && git tag v{version} && git push origin HEAD v{version}\n"
+        f"  git commit -am 'Release {version}' && make release && git tag v{version}\n"
+        f"  git push origin HEAD v{version}\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The three wheels: each alone in an empty environment, and the command line in a new home."""
+"""What `make release` writes: wheels, each alone in an empty environment; the pages' lines in a new home."""
 
 import json
 import os
@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+import release
 from infra.common.artifacts import ROOT
 from infra.errors import ExitCode
-from tests.e2e.rehearsed import caches, copy_repository, plain_environment
+from tests.e2e.rehearsed import plain_environment
+from tests.local.toolchain.test_sbom import fault_in
 from tests.processes import capture
 
 pytestmark = pytest.mark.engine
@@ -76,11 +78,16 @@ OF_USERS = tuple(
 """Modules for users of these frameworks."""
 
 
+_LINE = re.compile(r"(?:uv tool|uv pip) install (?:-\S+ (?!-)\S+ |-\S+ )*'?(?:\.|dist/|pyproject)[^`\n#]*")
+PAGES = [ROOT / "README.md", *(page for page in ROOT.glob("[dept]*/**/*.md") if "tests" not in page.parts)]
+LINES = sorted({line.strip() for page in PAGES for line in _LINE.findall(page.read_text())})
+"""All lines of the pages that install something of ours."""
+
+
 @dataclass(frozen=True)
 class Distribution:
-    """Where one of the three is, and the package that is imported."""
+    """One of the three: the package that is imported."""
 
-    source: str
     package: str
     tree: str = ""
     """Folder of the wheel that has the package, if not the environment's own."""
@@ -89,9 +96,9 @@ class Distribution:
 
 
 DISTRIBUTIONS = {
-    "trainyard": Distribution(".", "trainyard", "trainyard_tree", optional=NEED_THE_ENGINE),
-    "trainyard-policies": Distribution("policies", "policies", "trainyard_policies_tree"),
-    "trainyard-train": Distribution("training", "trainyard_train", lock="training", optional=OF_USERS),
+    "trainyard": Distribution("trainyard", "trainyard_tree", optional=NEED_THE_ENGINE),
+    "trainyard-policies": Distribution("policies", "trainyard_policies_tree"),
+    "trainyard-train": Distribution("trainyard_train", lock="training", optional=OF_USERS),
 }
 
 
@@ -113,17 +120,21 @@ class InstalledCommand:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The wheels by their distributions' names, built from a copy of the repository."""
-    folder = tmp_path_factory.mktemp("wheels")
-    copy = folder / "repository"
-    copy_repository(copy, "tests", "docs")
-    for each in DISTRIBUTIONS.values():
-        options = ("--wheel", "--offline", "--no-build-isolation", "--python", sys.executable)
-        command = (UV, "build", *options, "--out-dir", folder, copy / each.source)
-        subprocess.run(command, check=True, capture_output=True)
-    shutil.rmtree(copy)
-    return {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in folder.glob("*.whl")}
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone after `make release`."""
+    folder = tmp_path_factory.mktemp("clone")
+    release.copy_files(folder)
+    release.write(folder / "dist")
+    # A clone has uv by pip, so that uv's cache of a new machine lacks it.
+    cached = ("--require-hashes", "-r", ROOT / ".trainyard/uv.txt", "--target", folder / ".trainyard/uv")
+    subprocess.run((UV, "pip", "install", "--quiet", *cached), check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheels(clone: Path) -> dict[str, Path]:
+    """The wheels by their distributions' names."""
+    return {each.name.partition("-")[0].replace("_", "-"): each for each in clone.glob("dist/*.whl")}
 
 
 @pytest.fixture(scope="module")
@@ -139,27 +150,42 @@ def environments(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def tool(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> InstalledCommand:
+def tool(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> InstalledCommand:
     folder = tmp_path_factory.mktemp("install")
-    home, project = folder / "home", folder / "project"
-    shutil.copytree(ROOT / "stacks", project / "stacks")
-    ours = caches("UV_CACHE_DIR", "TRAINYARD_CACHE", "GOMODCACHE")
-    variables = {**plain_environment(folder), **ours, "HOME": str(home), "COLUMNS": "200"}
-    variables["PATH"] = f"{home / '.local/bin'}:{os.environ['PATH']}"
-    for name in ("TRAINYARD_STACKS", "VIRTUAL_ENV", "XDG_DATA_HOME"):
-        variables.pop(name, None)
+    project = Path(shutil.copytree(ROOT / "stacks", folder / "project/stacks")).parent
+    (project / "dist").symlink_to(clone / "dist")
     for name in ("catalog", "infra", "trainyard"):  # the project's own, which no process of ours imports
         (project / name).mkdir()
         (project / name / "__init__.py").write_text("raise ImportError(__file__)\n")
-    variables["PYTHONPATH"] = "."
-    found = InstalledCommand(home, project, variables)
-    lock, what = str(ROOT / "requirements/host.txt"), f"trainyard[local] @ {wheels['trainyard'].as_uri()}"
-    # A clone has uv by pip, so that uv's cache of a new machine lacks it.
-    cached = ("--require-hashes", "-r", str(ROOT / ".trainyard/uv.txt"), "--target", str(folder / "uv"))
-    found.run(UV, "pip", "install", "--quiet", *cached)
-    installed = found.run(UV, "tool", "install", "--offline", "--constraints", lock, what)
+    found = newcomer(folder, project)
+    found.variables["PYTHONPATH"] = "."
+    (line,) = [each for each in LINES if "dist/trainyard-" in each]
+    installed = found.run("sh", "-c", line)
     assert installed.returncode == 0, installed.stderr
     return found
+
+
+def newcomer(folder: Path, project: Path) -> InstalledCommand:
+    """Return a user with an empty home; uv takes from this host's cache what the locks have."""
+    home = folder / "home"
+    home.mkdir()
+    host = str(ROOT / "requirements/host.txt")
+    variables = {
+        **plain_environment(folder),
+        "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache/uv")),
+        "UV_OFFLINE": "1",
+        "UV_PYTHON": sys.executable,
+        "UV_CONSTRAINT": host,
+        "UV_BUILD_CONSTRAINT": host,
+        "TRAINYARD_CACHE": os.environ.get("TRAINYARD_CACHE", str(Path.home() / ".cache/trainyard")),
+        "GOMODCACHE": os.environ.get("GOMODCACHE", str(Path.home() / "go/pkg/mod")),
+        "HOME": str(home),
+        "COLUMNS": "200",
+        "PATH": f"{home / '.local/bin'}:{Path(UV).parent}:{os.environ['PATH']}",
+    }
+    for name in ("PYTHONPATH", "TRAINYARD_STACKS", "VIRTUAL_ENV", "XDG_DATA_HOME"):
+        variables.pop(name, None)
+    return InstalledCommand(home, project, variables)
 
 
 def python(environment: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -172,6 +198,32 @@ def test_each_distribution_alone_imports_all_its_base(environments: dict[str, Pa
     imported = python(environments[name], "-c", IMPORT, name, each.tree, each.package, *each.optional)
     assert imported.returncode == 0, imported.stderr
     assert json.loads(imported.stdout) == {"lacks": {}, "unused": []}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_an_install_line_of_the_pages_works_as_printed(line: str, clone: Path, tmp_path: Path) -> None:
+    new = newcomer(tmp_path, clone)
+    if "./training" in line:
+        new.variables["UV_CONSTRAINT"] = str(ROOT / "requirements/training.txt")
+    start = "trainyard --help" if "uv tool" in line else ":"
+    ended = new.run("sh", "-ec", f"uv venv -q --clear; uv venv -q ~/.trainyard\n{line}\n{start}")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_release_has_sums_bills_of_materials_notes_and_the_pack(clone: Path, tmp_path: Path) -> None:
+    dist = clone / "dist"
+    assert capture(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=dist).returncode == 0
+    assert len((dist / "SHA256SUMS").read_text().splitlines()) == 8
+    for name, has in {"": "pulumi-aws", "-policies": "grpcio", "-train": "torch"}.items():
+        (bill,) = dist.glob(f"trainyard{name}-[0-9]*.cdx.json")
+        text = bill.read_text()
+        assert fault_in(text) is None
+        assert f'"name": "{has}"' in text and '"name": "pytest"' not in text
+    assert "\n- " in (dist / "NOTES.md").read_text()
+    (archive,) = dist.glob("trainyard-policies-*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path, filter="data")
+    (manifest,) = tmp_path.glob("*/PulumiPolicy.yaml")
+    assert "virtualenv: .venv\n" in manifest.read_text() and (manifest.parent / "catalog").is_dir()
 
 
 def test_no_file_is_in_two_wheels(wheels: dict[str, Path]) -> None:
@@ -187,18 +239,29 @@ def test_the_training_package_has_few_packages_of_its_own(wheels: dict[str, Path
         (name,) = [each for each in wheel.namelist() if each.endswith("/METADATA")]
         stated = message_from_bytes(wheel.read(name))
     needed = [each for each in stated.get_all("Requires-Dist", ()) if "extra ==" not in each]
-    names = [re.split("[<>=]", each)[0] for each in needed]
-    assert names == ["torch", "numpy", "safetensors", "xxhash", "pydantic"]
+    assert [re.split("[<>=]", each)[0] for each in needed] == [
+        "torch",
+        "numpy",
+        "safetensors",
+        "xxhash",
+        "pydantic",
+    ]
     assert stated["License-Expression"] == "Apache-2.0"
 
 
-@pytest.mark.parametrize(("module", "words"), [("train", ("--set", "steps=1")), ("tune", ("{}",))])
+@pytest.mark.parametrize(
+    ("module", "words", "lacks"),
+    [
+        ("train", ("--set", "steps=1"), "yaml is not installed; install trainyard-train[cli]"),
+        ("tune", ("{}",), "yaml is not installed; install trainyard-train[cli]"),
+    ],
+)
 def test_training_without_an_extra_names_it(
-    environments: dict[str, Path], module: str, words: tuple[str, ...]
+    environments: dict[str, Path], module: str, words: tuple[str, ...], lacks: str
 ) -> None:
     refused = python(environments["trainyard-train"], "-m", f"trainyard_train.{module}", *words)
     assert refused.returncode == ExitCode.WRONG_INPUT
-    assert "yaml is not installed; install trainyard-train[cli]" in refused.stderr
+    assert lacks in refused.stderr
 
 
 def test_a_command_without_its_extra_names_it(environments: dict[str, Path]) -> None:
@@ -233,8 +296,9 @@ def test_the_installed_pack_and_its_copy_start_without_a_clone(
 
 def test_the_command_line_alone_is_put_on_path(tool: InstalledCommand) -> None:
     """The engine would use a `pulumi-resource-trainyard` on PATH, whatever version a program pins."""
-    names = [each.name for each in (tool.home / ".local/bin").iterdir()]
-    assert [each for each in names if "trainyard" in each] == ["trainyard"]
+    assert [each.name for each in (tool.home / ".local/bin").iterdir() if "trainyard" in each.name] == [
+        "trainyard"
+    ]
 
 
 def test_no_other_process_of_the_environment_finds_our_packages(tool: InstalledCommand) -> None:

@@ -1,4 +1,4 @@
-"""The command `python -m trainyard_train` with its subcommands `run`, `checkpoint`, `export` and `import`."""
+"""The command `python -m trainyard_train`: `demo`, `run`, `checkpoint`, `export` and `import`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from trainyard_train import script
 from trainyard_train.checkpointing import inspect
 from trainyard_train.checkpointing.checkpoint import DamagedError, FormatError
 from trainyard_train.config_base import ConfigError
+from trainyard_train.demo import command as demo
 from trainyard_train.elasticity.agent import log_refusal
 from trainyard_train.observability.rank_log import log_line
 
@@ -18,6 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns 0 if all is well, 1 if something is damaged or differs, 2 for wrong use."""
     parser = argparse.ArgumentParser(prog="python -m trainyard_train")
     commands = parser.add_subparsers(required=True)
+    demo.add_commands(commands)
     script.add_commands(commands)
     inspect.add_commands(commands)
     options = parser.parse_args(arguments)

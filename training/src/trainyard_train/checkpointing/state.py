@@ -39,6 +39,17 @@ PAGE: Final = 4096
 """Bytes: a capture begins at a multiple, since direct writes to a disk need aligned memory."""
 
 
+def sha256_of(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Digest of tensors by name: of their types, shapes and bits, in any order."""
+    lines = []
+    for name, tensor in tensors.items():
+        whole = tensor.full_tensor() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
+        whole = whole.detach().cpu().contiguous()
+        digest = hashlib.sha256(whole.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
+        lines.append(f"{name} {whole.dtype} {tuple(whole.shape)} {digest}\n")
+    return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class State:
     """The state of a model and its optimizer, to be captured and restored."""
@@ -102,13 +113,7 @@ class State:
 
         All ranks must call it: where the model is sharded, they bring it together.
         """
-        lines = []
-        for name, tensor in self.model.state_dict().items():
-            whole = tensor.full_tensor() if is_distributed(tensor) else tensor
-            whole = whole.detach().cpu().contiguous()
-            digest = hashlib.sha256(whole.flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
-            lines.append(f"{name} {whole.dtype} {tuple(whole.shape)} {digest}\n")
-        return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
+        return sha256_of(self.model.state_dict())
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """All live tensors of the model and the optimizer that are saved, by name."""
