@@ -84,6 +84,17 @@ def files_belong_to_a_folder(files: Sequence[str], code: str | None) -> Iterator
         yield ("files",), "files beside code", "one of the two", fix
 
 
+def packages_belong_to_a_command(
+    command: Words, requirements: Sequence[str], packages: str | None
+) -> Iterator[Finding]:
+    """They are resolved when a job is submitted, or stored already; the training package needs none."""
+    if requirements and packages:
+        yield ("with",), "with beside packages", "one of the two", "remove one of them"
+    if command is None and (requirements or packages):
+        key = "with" if requirements else "packages"
+        yield (key,), ", ".join(requirements) or f"{packages}", "only in jobs with a command", "remove it"
+
+
 def python_starts_a_file_or_a_module(command: Words) -> Iterator[Finding]:
     """torchrun starts the file with the interpreter that runs torchrun, without options."""
     if not command or not starts_by_rank(command):

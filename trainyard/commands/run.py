@@ -23,6 +23,14 @@ Include = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="Also send this file, folder or pattern that git does not track."),
 ]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="FILE",
+        help="Packages beyond the image: requirements.txt, uv.lock, a folder of wheels.",
+    ),
+]
 HoldTime = Annotated[
     str, typer.Option(metavar="TIME", help="Retain a failed job's pods for trainyard shell: 30m, 2h.")
 ]
@@ -45,6 +53,7 @@ def run(
         list[str] | None, typer.Option(metavar="NAME", help="A dataset that the job reads.")
     ] = None,
     include: Include = None,
+    with_: With = None,
     folder: Annotated[bool, typer.Option(help="Send this folder's files.")] = True,
     name: Annotated[str, typer.Option(help="The job's name. Default: the folder's, with digits.")] = "",
     team: Team = "",
@@ -64,6 +73,7 @@ def run(
     Ctrl-C never stops the job.
 
     [dim]trainyard run --gpus 16 -- python train.py --lr 3e-4
+    trainyard run --gpus 8 --with requirements.txt -- python train.py
     trainyard run job.yaml
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
@@ -78,6 +88,7 @@ def run(
         "ranks_per_node": ranks_per_node,
         "datasets": dataset,
         "files": include,
+        "with": with_,
         "hold_on_failure": hold_on_failure,
     }
     asked = RunRequest(

@@ -84,6 +84,13 @@ def test_a_jobs_packages_precede_the_images_and_do_not_replace_them() -> None:
         assert subprocess.run(command, env=environment, capture_output=True, text=True).stdout == joined
 
 
+def test_packages_beyond_the_image_are_on_the_path_and_in_the_origin() -> None:
+    found = variables(job("python", "a.py", env={"PYTHONPATH": "src"}, packages=CODE))
+    folder = f"/mnt/checkpoints/.trainyard/packages/{CODE.removeprefix('sha256:')}"
+    assert (found["TRAINYARD_PACKAGES"], found["TRAINYARD_PYTHONPATH"]) == (folder, f"src:{folder}")
+    assert json.loads(found["TRAINYARD_ORIGIN"])["packages"] == CODE
+
+
 def test_mpis_ranks_get_a_jobs_packages_and_start_by_the_python_that_is_there(tmp_path: Path) -> None:
     """Ranks of other nodes come by SSH, which passes none of the pod's variables."""
     given = job("python", "a.py", runtime="mpi-tcp", env={"PYTHONPATH": "/mine"})
