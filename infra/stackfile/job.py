@@ -219,6 +219,10 @@ class JobSpec(Spec):
         return self.accelerators_per_node if starts_by_rank(self.command or ()) else 1
 
 
+SBATCH = "sbatch"
+"""First word of a command that is a batch script of Slurm, which runs on the job's first node."""
+SRUN_PORT = 29502
+"""Port of the first node by which `srun` reaches the others."""
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 

@@ -9,6 +9,7 @@ from infra.stackfile.dataset import DATA_PATH
 from infra.stackfile.finding import Checks, Finding
 from infra.stackfile.job import (
     EXIT_TIMEOUT,
+    SRUN_PORT,
     InterruptionSpec,
     NeedsSpec,
     SecretSpec,
@@ -32,6 +33,7 @@ _TAKEN_PORTS = {
     2222: "the port of MPI jobs' sshd",
     29500: "the port of the ranks' rendezvous",
     29501: "the port of their process group",
+    SRUN_PORT: "the port of srun in a batch script",
 }
 _PYTHON_FLAGS = frozenset({"-u"})
 """Python flags without effect here: output is unbuffered already."""

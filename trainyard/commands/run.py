@@ -39,7 +39,10 @@ HoldTime = Annotated[
 def run(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB.YAML] [-- COMMAND …]", help="What to run: a file, a command, or both."),
+        typer.Argument(
+            metavar="[JOB.YAML | SCRIPT.SBATCH] [-- COMMAND …]",
+            help="What to run: a file, a command, or both.",
+        ),
     ] = None,
     gpus: Gpus = None,
     nodes: Nodes = None,
@@ -75,9 +78,11 @@ def run(
     [dim]trainyard run --gpus 16 -- python train.py --lr 3e-4
     trainyard run --gpus 8 --with requirements.txt -- python train.py
     trainyard run job.yaml
+    trainyard run train.sbatch
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
     from trainyard.source.options import RunRequest, job_of, named_team, written
+    from trainyard.source.sbatch import is_batch_script, request_of
 
     given = {
         "name": name,
@@ -101,7 +106,10 @@ def run(
         takes_folder=folder,
         run=run,
     )
-    session, found = Session(stack, context=context), written(asked)
+    session = Session(stack, context=context)
+    if is_batch_script(asked):
+        asked = request_of(asked, session.progress.log)
+    found = written(asked)
     team = named_team(asked, found, context)
     if found.is_train_job:
         from trainyard.jobs.submit import submit_as_it_is

@@ -12,7 +12,7 @@ from catalog import fabric_lint
 from infra.common import names
 from infra.platform.programs import on_fabric, program, unpacking
 from infra.stackfile.dataset import DATA_PATH
-from infra.stackfile.job import EXIT_TIMEOUT, JobSpec, starts_by_rank
+from infra.stackfile.job import EXIT_TIMEOUT, SBATCH, SRUN_PORT, JobSpec, starts_by_rank
 from infra.stackfile.share import Share, canonical, quantity
 from trainyard.jobs.key import JOB, ORIGIN, PORTS, QUEUE, RUN, SPEC, TRAIN_JOBS, JobKey
 from trainyard.jobs.placement import JobPlacement
@@ -233,6 +233,8 @@ def _ranks(job: JobSpec, variables: Sequence[str]) -> list[str]:
     """
     command = list(job.command or ())
     by_rank = starts_by_rank(command)
+    if command[:1] == [SBATCH]:
+        return ["python3", "-c", program("run_sbatch.py", port=f"{SRUN_PORT}").rstrip(), *command[1:]]
     if not by_rank and job.processes_per_node is None:
         return [*_joining(job), *command]
     if _is_mpi(job):

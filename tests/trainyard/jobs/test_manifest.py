@@ -59,6 +59,7 @@ STARTS = {
     "$hold": HOLD,
     "$x": [word for name in OF_JOB for word in ("-x", name)],
     "$python": PYTHON,
+    "$sbatch": ["python3", "-c", program("run_sbatch.py", port="29502").rstrip()],
 }
 
 
