@@ -46,7 +46,7 @@ Word = Annotated[
     str, matching("word", r"(?s)[^\x00]+", "text that is not empty", "write it, or leave it out")
 ]
 Port = Annotated[Positive, Field(le=65535)]
-CodeDigest = Annotated[
+PackDigest = Annotated[
     str,
     matching(
         "code",
@@ -158,7 +158,7 @@ class JobSpec(Spec):
         description="in place of `command`: arguments of the training package's program, which the runtime's"
         " image has, such as [--config, digits, --set, steps=300]",
     )
-    code: CodeDigest | None = Field(
+    code: PackDigest | None = Field(
         default=None,
         description="digest of the code folder that the command starts in, as stored by `trainyard run`",
     )
@@ -166,6 +166,15 @@ class JobSpec(Spec):
         default=(),
         description="for `trainyard run`: files of the code folder to include though git does not track"
         " them, as names, folders or patterns",
+    )
+    requirements: tuple[Word, ...] = Field(
+        default=(),
+        alias="with",
+        description="for `trainyard run`: packages that the command needs beyond the image, by"
+        " requirements.txt, uv.lock, pylock.toml or folders of wheels",
+    )
+    packages: PackDigest | None = Field(
+        default=None, description="digest of such packages, as stored by `trainyard run`"
     )
     environment: dict[Variable, str] = Field(
         default={}, alias="env", description="environment variables; never secrets"
@@ -210,6 +219,10 @@ class JobSpec(Spec):
         return self.accelerators_per_node if starts_by_rank(self.command or ()) else 1
 
 
+SBATCH = "sbatch"
+"""First word of a command that is a batch script of Slurm, which runs on the job's first node."""
+SRUN_PORT = 29502
+"""Port of the first node by which `srun` reaches the others."""
 PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
 

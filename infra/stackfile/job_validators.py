@@ -9,6 +9,7 @@ from infra.stackfile.dataset import DATA_PATH
 from infra.stackfile.finding import Checks, Finding
 from infra.stackfile.job import (
     EXIT_TIMEOUT,
+    SRUN_PORT,
     InterruptionSpec,
     NeedsSpec,
     SecretSpec,
@@ -32,6 +33,7 @@ _TAKEN_PORTS = {
     2222: "the port of MPI jobs' sshd",
     29500: "the port of the ranks' rendezvous",
     29501: "the port of their process group",
+    SRUN_PORT: "the port of srun in a batch script",
 }
 _PYTHON_FLAGS = frozenset({"-u"})
 """Python flags without effect here: output is unbuffered already."""
@@ -82,6 +84,17 @@ def files_belong_to_a_folder(files: Sequence[str], code: str | None) -> Iterator
     if files and code is not None:
         fix = "remove one of them: `code` is a folder that is packed already"
         yield ("files",), "files beside code", "one of the two", fix
+
+
+def packages_belong_to_a_command(
+    command: Words, requirements: Sequence[str], packages: str | None
+) -> Iterator[Finding]:
+    """They are resolved when a job is submitted, or stored already; the training package needs none."""
+    if requirements and packages:
+        yield ("with",), "with beside packages", "one of the two", "remove one of them"
+    if command is None and (requirements or packages):
+        key = "with" if requirements else "packages"
+        yield (key,), ", ".join(requirements) or f"{packages}", "only in jobs with a command", "remove it"
 
 
 def python_starts_a_file_or_a_module(command: Words) -> Iterator[Finding]:

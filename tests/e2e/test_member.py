@@ -27,6 +27,7 @@ from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import SECONDS, LocalStack, job, overrides
 from tests.e2e.tenants import Command, Person, command_of
 from tests.processes import capture
+from tests.trainyard.source.test_packages import wheel
 from trainyard.jobs.forward import forward_port
 from trainyard.jobs.manifest import manifest
 from trainyard.stack.session import Session
@@ -395,6 +396,25 @@ def test_boosted_trees_grow_on_two_nodes_of_a_package_that_comes_along(
     assert "20 rounds on 2 ranks" in member("logs", "trees", "--rank", "0")
     run = trainjob(stack, "trees")["trainyard.dev/run"]
     assert (stack.data / "checkpoints" / "research" / "trees" / run / "trees.json").stat().st_size > 10_000
+
+
+def test_a_batch_script_of_slurm_imports_packages_that_were_stored_once(
+    stack: LocalStack, member: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wheels").mkdir()
+    wheel(tmp_path / "wheels", "alpha", "torch")
+    (tmp_path / ".trainyardignore").write_text("wheels\n")
+    prints = "import alpha, os; print(os.environ['SLURM_PROCID'], alpha.__file__)"
+    script = f'#!/bin/bash\n#SBATCH -N2 -G2\nsrun python3 -c "{prints}"\nsrun alpha\n'
+    (tmp_path / "a.sbatch").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    for name, stored in (("slurm", "packages to the team's store"), ("again-slurm", "packages already in")):
+        output = member("run", "--name", name, "--with", "wheels", "a.sbatch")
+        assert stored in output and "1 package beyond the image" in output
+        for node in range(2):
+            assert f"node {node} | {node} /mnt/checkpoints/.trainyard/packages/" in output
+            assert f"node {node} | alpha runs" in output
+    assert "packages" in json.loads(trainjob(stack, "slurm")["trainyard.dev/origin"])
 
 
 def test_a_failed_job_is_held_for_whoever_looks(

@@ -26,6 +26,14 @@ Include = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="Also send this file, folder or pattern that git does not track."),
 ]
+With = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="FILE",
+        help="Packages beyond the image: requirements.txt, uv.lock, a folder of wheels.",
+    ),
+]
 HoldTime = Annotated[
     str, typer.Option(metavar="TIME", help="Retain a failed job's pods for trainyard shell: 30m, 2h.")
 ]
@@ -34,7 +42,10 @@ HoldTime = Annotated[
 def run(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB.YAML] [-- COMMAND …]", help="What to run: a file, a command, or both."),
+        typer.Argument(
+            metavar="[JOB.YAML | SCRIPT.SBATCH] [-- COMMAND …]",
+            help="What to run: a file, a command, or both.",
+        ),
     ] = None,
     gpus: Gpus = None,
     nodes: Nodes = None,
@@ -48,6 +59,7 @@ def run(
         list[str] | None, typer.Option(metavar="NAME", help="A dataset that the job reads.")
     ] = None,
     include: Include = None,
+    with_: With = None,
     folder: Annotated[bool, typer.Option(help="Send this folder's files.")] = True,
     name: Annotated[str, typer.Option(help="The job's name. Default: the folder's, with digits.")] = "",
     team: Team = "",
@@ -67,7 +79,9 @@ def run(
     Ctrl-C never stops the job.
 
     [dim]trainyard run --gpus 16 -- python train.py --lr 3e-4
+    trainyard run --gpus 8 --with requirements.txt -- python train.py
     trainyard run job.yaml
+    trainyard run train.sbatch
     trainyard run job.yaml --gpus 8 --dry-run[/]
     """
     from trainyard.source.options import RunRequest
@@ -81,6 +95,7 @@ def run(
         "ranks_per_node": ranks_per_node,
         "datasets": dataset,
         "files": include,
+        "with": with_,
         "hold_on_failure": hold_on_failure,
     }
     asked = RunRequest(
@@ -99,7 +114,10 @@ def run(
 def _submit(session: Session, asked: "RunRequest", *, dry_run: bool, detach: bool) -> None:
     """Submit the job that is asked for: a TrainJob as it is, any other with this folder's code."""
     from trainyard.source.options import job_of, named_team, written
+    from trainyard.source.sbatch import is_batch_script, request_of
 
+    if is_batch_script(asked):
+        asked = request_of(asked, session.progress.log)
     found = written(asked)
     team = named_team(asked, found, session.context)
     if found.is_train_job:

@@ -36,6 +36,7 @@ _STACK_ONLY_KEYS: Mapping[str, str] = {
     "needs": "write the `runtime`: the cluster's ClusterTrainingRuntimes, of `torch-tcp` or of a fabric",
     "datasets": "write their paths into `command` or `args`: /mnt/datasets/…",
     "files": "leave it out: `trainyard run` stores folders of code",
+    "requirements": "leave it out: `trainyard run` stores packages, whose digest `packages` takes",
     "interruptions": "leave it out: only `trainyard run` and `up` simulate preemptions",
 }
 """Key of a job that only a stack or a command can resolve → what to write instead."""
@@ -49,8 +50,11 @@ def check(job: JobSpec, queues: Queues = None) -> None:
 
 def _problems(job: JobSpec) -> Iterator[Problem]:
     for key, fix in _STACK_ONLY_KEYS.items():
-        if (value := getattr(job, key)) != JobSpec.model_fields[key].default:
-            yield Problem(f"job.{key}", str(value), "a key for jobs of `trainyard run` only", fix)
+        field = JobSpec.model_fields[key]
+        if (value := getattr(job, key)) != field.default:
+            yield Problem(
+                f"job.{field.alias or key}", str(value), "a key for jobs of `trainyard run` only", fix
+            )
     known = [names.runtime(kind, each.name) for each in catalog.fabrics() for kind in each.frameworks]
     if job.needs is None and job.runtime not in known:
         fix = did_you_mean(job.runtime, known, "name it, such as torch-tcp")

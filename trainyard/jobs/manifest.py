@@ -12,7 +12,7 @@ from catalog import fabric_lint
 from infra.common import names
 from infra.platform.programs import on_fabric, program, unpacking
 from infra.stackfile.dataset import DATA_PATH
-from infra.stackfile.job import EXIT_TIMEOUT, JobSpec, starts_by_rank
+from infra.stackfile.job import EXIT_TIMEOUT, SBATCH, SRUN_PORT, JobSpec, starts_by_rank
 from infra.stackfile.share import Share, canonical, quantity
 from trainyard.jobs.key import JOB, ORIGIN, PORTS, QUEUE, RUN, SPEC, TRAIN_JOBS, JobKey
 from trainyard.jobs.placement import JobPlacement
@@ -60,6 +60,8 @@ class Origin:
     """Name of each dataset → its digest."""
     code: str = ""
     """Digest of the code's folder; empty if the job brings none."""
+    packages: str = ""
+    """Digest of the packages beyond the image; empty if the job brings none."""
     commit: str = ""
     """Commit that was checked out in the folder; empty if unknown."""
     dirty: bool = False
@@ -73,6 +75,7 @@ class Origin:
                 "command": list(self.command),
                 "datasets": dict(self.datasets),
                 **({"code": self.code} if self.code else {}),
+                **({"packages": self.packages} if self.packages else {}),
                 **({"commit": self.commit, "dirty": self.dirty} if self.commit else {}),
             },
             separators=(",", ":"),
@@ -117,7 +120,7 @@ def manifest(
     words = job.command or (*ours["command"], *ours["args"])
     found = checkout or Checkout()
     image = job.image or found.image
-    origin = Origin(image, words, hashes, job.code or "", found.commit, dirty=found.dirty)
+    origin = Origin(image, words, hashes, job.code or "", job.packages or "", found.commit, dirty=found.dirty)
     variables = environment(job, run_dir, origin, datasets)
     ports = {PORTS: ",".join(f"{name}={port}" for name, port in job.ports.items())} if job.ports else {}
     spec = hashlib.sha256((asked + "".join(hashes.values())).encode()).hexdigest()[:12]
@@ -214,7 +217,7 @@ def _replicated_jobs(job: JobSpec) -> list[str]:
 def _around(job: JobSpec) -> list[str]:
     """Return the wrapper of a command: what holds a failed pod, the Python path, the fabric's settings."""
     settings = on_fabric(job.runtime.partition("-")[2])
-    if PYTHON_PATH in job.environment:
+    if PYTHON_PATH in job.environment or job.packages:
         settings = ["/bin/sh", "-c", program("python_path.sh").rstrip(), "python_path", *settings]
     if (minutes := job.hold_on_failure_minutes) is None:
         return settings
@@ -230,6 +233,8 @@ def _ranks(job: JobSpec, variables: Sequence[str]) -> list[str]:
     """
     command = list(job.command or ())
     by_rank = starts_by_rank(command)
+    if command[:1] == [SBATCH]:
+        return ["python3", "-c", program("run_sbatch.py", port=f"{SRUN_PORT}").rstrip(), *command[1:]]
     if not by_rank and job.processes_per_node is None:
         return [*_joining(job), *command]
     if _is_mpi(job):
@@ -257,10 +262,10 @@ def environment(
 ) -> list[dict[str, Any]]:
     """Return the variables of each node: its accelerators, the job's own, secrets by reference, paths."""
     paths = {each.name: f"{names.DATASETS_MOUNT}/{each.path}" for each in datasets}
-    own = {
-        f"TRAINYARD_{name}" if name == PYTHON_PATH else name: job.environment[name]
-        for name in job.environment
-    }
+    own = {name: value for name, value in job.environment.items() if name != PYTHON_PATH}
+    packages = f"{names.PACKAGE_STORE}/{job.packages.removeprefix('sha256:')}" if job.packages else ""
+    if path := ":".join(filter(None, (job.environment.get(PYTHON_PATH), packages))):
+        own[f"TRAINYARD_{PYTHON_PATH}"] = path
     values = {
         names.ACCELERATORS_VARIABLE: str(job.accelerators_per_node),
         **own,
@@ -268,6 +273,7 @@ def environment(
         "TRAINYARD_RUN_DIR": run_dir,
         "TRAINYARD_ORIGIN": origin.as_text(),
         **({names.CODE_VARIABLE: job.code} if job.code else {}),
+        **({names.PACKAGES_VARIABLE: packages} if packages else {}),
         **{f"TRAINYARD_DATASET_{_upper(name)}": paths[name] for name in job.datasets if name in paths},
         **{f"TRAINYARD_PORT_{_upper(name)}": str(port) for name, port in job.ports.items()},
         **_grace(job),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import catalog
 from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
 from infra.stackfile.job import JobSpec, NeedsSpec
@@ -69,6 +70,12 @@ class PlacedJob:
     placement: JobPlacement
     flavors: tuple[Flavor, ...]
     """Flavors that the job may use, the preferred one first."""
+
+    @property
+    def processor(self) -> str:
+        """The nodes' processor as `uname -m` has it; empty for machines that the catalogue has not."""
+        found = catalog.find_machine(self.flavors[0].offer.machine) if self.flavors else None
+        return {"amd64": "x86_64", "arm64": "aarch64"}[found.architecture] if found else ""
 
 
 def flavors_of(cluster: "MemberCluster", namespace: str) -> list[Flavor]:

@@ -32,6 +32,7 @@ from trainyard.jobs.state import Jobs, Staging
 from trainyard.source.files import Listing, list_files
 from trainyard.source.options import RunRequest, Written, check_program, made_up
 from trainyard.source.pack import Pack, counted, pack, printable, size_of
+from trainyard.source.packages import Installed, install
 from trainyard.source.upload import CodeStore
 from trainyard.stack.session import Session, next_run
 
@@ -52,6 +53,8 @@ class Ready:
     replaces: str = ""
     """UID of the job of the same name that is replaced; empty where none is."""
     pack: Pack | None = None
+    packages: Pack | None = None
+    """Packages that the job needs beyond its image."""
 
     @property
     def job(self) -> JobSpec:
@@ -66,6 +69,25 @@ class Ready:
         job = self.job.model_copy(update={"code": packed.digest, "files": ()})
         checkout = replace(self.checkout, commit=listing.commit, dirty=listing.dirty)
         return replace(self, placed=replace(self.placed, job=job), checkout=checkout, pack=packed)
+
+    def with_packages(self, session: Session) -> "Ready":
+        """Return it with the packages that it names and its image lacks, which are installed here.
+
+        Raises:
+            InputError: they do not fit the image, or its packages are not known.
+        """
+        if not self.job.requirements:
+            return self
+        image = self.job.image or self.checkout.image
+        of_image = CodeStore(session.api, self.key.namespace).packages_of(image)
+        on_nodes = replace(of_image, machine=self.placed.processor or of_image.machine)
+        with session.progress.task("packages beyond the image"):
+            found = install(on_nodes, self.job.requirements)
+        _log_packages(session, found)
+        job = self.job.model_copy(
+            update={"packages": found.pack.digest if found.pack else None, "requirements": ()}
+        )
+        return replace(self, placed=replace(self.placed, job=job), packages=found.pack)
 
     def manifest(self) -> dict[str, Any]:
         """Return the TrainJob."""
@@ -95,7 +117,7 @@ def submit_job(
         # First, since problems of the folder are reported without a cluster.
         code = _packed(session, job, Path.cwd()) if has_code else None
         job = job.model_copy(update={"team": team or names.team_of(MemberCluster(session).namespace)})
-        ready = _named(session, _checked(session, job, asked), asked.run)
+        ready = _named(session, _checked(session, job, asked), asked.run).with_packages(session)
         _start(session, ready.with_code(*code) if code else ready, dry_run=dry_run, detach=detach)
 
 
@@ -143,10 +165,11 @@ def rerun_job(session: Session, name: str, new_name: str, *, dry_run: bool, deta
         placed = choose(job, Size(), flavors_of(cluster, key.namespace))
         runtime = runtime_of(cluster, placed.job)
         _check_same(origin, job, runtime)
-        if job.code and not CodeStore(session.api, key.namespace).has(job.code):
-            fix = "check out the code that it ran, and use `trainyard run`"
-            got = f"{job.code}: not in the team's store"
-            raise InputError([Problem("code", got, "code in the team's store", fix)])
+        store, stored = CodeStore(session.api, key.namespace), {"code": job.code, "packages": job.packages}
+        for what, digest in stored.items():
+            if digest and not store.has(digest, packages=what == "packages"):
+                fix = f"find the {what} that it ran with, and use `trainyard run`"
+                raise InputError([Problem(what, f"{digest}: not in the team's store", "stored ones", fix)])
         image, commit = str(origin.get("image", "")), str(origin.get("commit", ""))
         checkout = Checkout(image, commit, dirty=bool(origin.get("dirty")))
         ready = _named(session, Ready(placed, runtime.datasets, checkout=checkout))
@@ -173,7 +196,7 @@ def _run_to_end(session: Session, started: float, *, job: JobSpec, code: tuple[L
     key = JobKey(job.team, job.name)
     existing = Jobs(session.api).get(key)
     ready = _checked(session, job, RunRequest())
-    ready = ready.with_code(*code) if code else ready
+    ready = (ready.with_code(*code) if code else ready).with_packages(session)
     run = _unchanged_run(ready, existing)
     if run is None:
         run = new_run(session, key, existing)
@@ -279,6 +302,14 @@ def _log_folder(session: Session, folder: Path, listing: Listing, packed: Pack, 
         session.progress.log(f"code   sent as pointers of Git LFS: {_first(packed.pointers)} (git lfs pull)")
 
 
+def _log_packages(session: Session, found: Installed) -> None:
+    if found.pack is None:
+        session.progress.log("packages the image has all of them")
+        return
+    what = f"{counted(len(found.names), 'package')} beyond the image, {size_of(found.pack.num_bytes)}"
+    session.progress.log(f"packages {what}: {_first(found.names)}: {found.pack.digest[:19]}…")
+
+
 def _first(found: Sequence[str]) -> str:
     more = len(found) - NUM_SHOWN
     return ", ".join(map(printable, found[:NUM_SHOWN])) + (f" and {more} more" if more > 0 else "")
@@ -329,6 +360,8 @@ def _submit_ready(session: Session, ready: Ready) -> None:
     """Submit a job that was checked, with its code, once its data is there and an earlier one is removed."""
     if ready.pack is not None:
         _upload(session, ready.key.namespace, ready.pack)
+    if ready.packages is not None:
+        _upload(session, ready.key.namespace, ready.packages, "packages")
     await_data(session, ready.job)
     if ready.replaces:
         Jobs(session.api).delete_and_wait(ready.key, uid=ready.replaces)
@@ -341,15 +374,15 @@ def _follow_ready(session: Session, ready: Ready, started: float) -> None:
     follow_job(session, ready.job, ready.run, started)
 
 
-def _upload(session: Session, namespace: str, packed: Pack) -> None:
+def _upload(session: Session, namespace: str, packed: Pack, what: str = "code") -> None:
     """Send a pack, unless the team's store has it."""
     asked = time.monotonic()
-    with closing(CodeStore(session.api, namespace).started()) as program:
+    with closing(CodeStore(session.api, namespace).started(packages=what == "packages")) as program:
         if program.has(packed.digest):
             waited = time.monotonic() - asked
-            session.progress.log(f"code   already in the team's store (asked in {waited:.1f} s)")
+            session.progress.log(f"{what:6} already in the team's store (asked in {waited:.1f} s)")
             return
-        with session.progress.task("code to the team's store") as task:
+        with session.progress.task(f"{what} to the team's store") as task:
             program.take(packed, lambda done, total: task.advanced(done, total, size_of(total)))
 
 

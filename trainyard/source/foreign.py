@@ -122,30 +122,3 @@ def _command(container: Mapping[str, Any]) -> str:
         rest = shlex.split(ranks[0].replace("\\\n", " "))
         words = ["python", *rest[next(index for index, word in enumerate(rest) if word.endswith(".py")) :]]
     return shlex.join(words)
-
-
-def slurm(script: Path) -> Problem | None:
-    """Return what a batch script of Slurm is as a command of `trainyard run`; None for any other file."""
-    try:
-        with script.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(1 << 16).replace("\\\n", " ")
-    except OSError:
-        return None
-    asked = dict(re.findall(r"^#SBATCH\s+--?([\w-]+)[= ]\s*(\S+)", text, re.MULTILINE))
-    if not asked:
-        return None
-    nodes, gpus = (
-        next((int(number[0]) for key in keys if (number := re.findall(r"\d+$", asked.get(key, "")))), 0)
-        for keys in (("nodes", "N"), ("gpus-per-node", "gres", "gpus", "G"))
-    )
-    total = gpus if {"gpus", "G"} & asked.keys() else gpus * max(1, nodes)
-    started = re.findall(
-        r"^\s*srun\s.*?((?:torchrun|python3?|accelerate|bash|sh)\b.*|\./.*)$", text, re.MULTILINE
-    )
-    try:
-        command = _command({"command": shlex.split(started[-1])})
-    except (IndexError, StopIteration, ValueError):  # no srun, or none that is read here
-        command = f"bash {script}"
-    size = f"--nodes {max(1, nodes)}{f' --gpus {total}' if total else ''}"
-    fix = f"the same job: trainyard run {size} -- {command}; lines before srun belong into the image"
-    return Problem(str(script), "a batch script of Slurm", "a job.yaml, or a command", fix, str(script))

@@ -17,7 +17,7 @@ from infra.stackfile.job import starts_by_rank
 from infra.stackfile.source import SpecSource, read_whole
 from infra.targets.kubeconfig import namespace_of
 from trainyard.source.files import Listing
-from trainyard.source.foreign import foreign, slurm
+from trainyard.source.foreign import foreign
 
 TRAIN_JOB = "TrainJob"
 _MAX_BASE = 32
@@ -82,8 +82,6 @@ def written(asked: RunRequest) -> Written:
         if not asked.command:
             fix = "trainyard run -- python train.py, or trainyard run job.yaml"
             raise InputError([Problem("COMMAND", "nothing", "a command, or a job.yaml", fix)])
-        if len(asked.command) == 1 and (problem := slurm(Path(asked.command[0]))) is not None:
-            raise InputError([problem])
         return Written({}, SpecSource("command line", key="command line"))
     if (problem := foreign(asked.file)) is not None:
         raise InputError([problem])

@@ -106,7 +106,12 @@ _OF_DISK = Stored(None, has_lf=False)
 
 
 def pack(
-    folder: Path, names: Iterable[str], listed: Sequence[str] = (), stored: Mapping[str, Stored] = {}
+    folder: Path,
+    names: Iterable[str],
+    listed: Sequence[str] = (),
+    stored: Mapping[str, Stored] = {},
+    *,
+    is_code: bool = True,
 ) -> Pack:
     """Pack the files of a folder. A file that does not exist, or is deleted meanwhile, is omitted.
 
@@ -115,6 +120,7 @@ def pack(
         names: names of files and links, in any order.
         listed: patterns of what the user has named, which may look like a secret.
         stored: files that are packed in git's form instead of the disk's.
+        is_code: whether a user has written the files, so that sizes, secrets and links are checked.
 
     Raises:
         InputError: files that look like secrets, links to outside of the folder, or more than
@@ -122,7 +128,8 @@ def pack(
     """
     absent, pointers = set(names), list[str]()
     found_files = _stats(folder, sorted(absent, key=os.fsencode))
-    _check_size(folder, found_files)
+    if is_code:
+        _check_size(folder, found_files)
     archive: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- it is returned
     problems: list[Problem] = []
     found = hashlib.sha256()
@@ -131,7 +138,7 @@ def pack(
         absent.discard(file.name)
         if file.content.startswith(_LFS):
             pointers.append(file.name)
-        problems += _problems(file, listed)
+        problems += _problems(file, listed) if is_code else ()
         entry = _entry(file)
         archive.write(entry)
         found.update(entry)

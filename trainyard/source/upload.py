@@ -9,14 +9,16 @@ from typing import IO
 from infra.clients.kubernetes import ApiServer, Object, PodConnection
 from infra.clients.kubernetes.pods import STATUS, STDERR, STDIN, STDOUT, PodContainer
 from infra.common import names
-from infra.errors import Problem, TrainyardError
+from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
 from trainyard.source.pack import Pack
+from trainyard.source.packages import ImagePackages
 from trainyard.stack.remote import CHUNK, Remote
 
 POD_SECONDS = 300.0
 """Seconds until the pod must run: its image may have to be pulled."""
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 600.0
+"""Seconds until an answer: a volume over the network takes minutes for 30,000 files of packages."""
 _STORED, _SEND = "stored", "send"
 _LABEL = f"app.kubernetes.io/name={names.UPLOADS}"
 Progress = Callable[[int, int], object]
@@ -63,29 +65,53 @@ class CodeStore:
     def __init__(self, api: ApiServer, namespace: str) -> None:
         self._api, self._namespace = api, namespace
 
-    def has(self, digest: str) -> bool:
+    def has(self, digest: str, *, packages: bool = False) -> bool:
         """Whether a pack is there."""
-        with closing(self.started()) as started:
+        with closing(self.started(packages=packages)) as started:
             return started.has(digest)
 
-    def started(self) -> StoreProgram:
-        """Start the program that answers for the store.
+    def started(self, *, packages: bool = False) -> StoreProgram:
+        """Start the program that answers for the store of code, or for that of packages.
 
         Raises:
             TrainyardError: the team has no pod for that.
         """
-        command = ["python3", "-IS", "-c", program("receive_code.py"), names.CODE_STORE]
-        return StoreProgram(Remote(self._api).start(self._pod(), command, stdin=True, tty=False))
+        store = [names.PACKAGE_STORE, "unpacked"] if packages else [names.CODE_STORE]
+        command = ["python3", "-IS", "-c", program("receive_code.py"), *store]
+        return StoreProgram(
+            Remote(self._api).start(self._entered(self._pod()), command, stdin=True, tty=False)
+        )
 
-    def _pod(self) -> PodContainer:
+    def packages_of(self, image: str) -> ImagePackages:
+        """Return the Python and the packages of the image that a job runs in.
+
+        Raises:
+            InputError: the team's pod for uploads, which is asked, has another image.
+            TrainyardError: the image has no Python of its own.
+        """
+        pod = self._pod()
+        has = str(pod["spec"]["containers"][0].get("image"))
+        if has != image:
+            got, fix = f"{image}: not known", "put them into it, or leave --image out"
+            raise InputError([Problem("packages of the image", got, f"those of {has}", fix)])
+        done = Remote(self._api).run(self._entered(pod), ["python3", "-c", program("list_packages.py")])
+        if done.code != 0:
+            fix = "put the packages into an image, and leave --with out"
+            raise TrainyardError([Problem("packages of the image", done.errors.strip(), "a list", fix)])
+        return ImagePackages.read(done.output)
+
+    def _entered(self, pod: Object) -> PodContainer:
+        return PodContainer(pod["metadata"]["name"], self._namespace, names.UPLOADS)
+
+    def _pod(self) -> Object:
         """Return the team's pod for uploads, once it runs."""
         deadline, hidden = time.monotonic() + POD_SECONDS, {HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}
         path = f"/api/v1/namespaces/{self._namespace}/pods"
         while True:
-            pods = self._api.items(path, {"labelSelector": _LABEL}, empty_on=hidden)
+            pods: list[Object] = self._api.items(path, {"labelSelector": _LABEL}, empty_on=hidden)
             for pod in pods:
                 if _is_ready(pod):
-                    return PodContainer(pod["metadata"]["name"], self._namespace, names.UPLOADS)
+                    return pod
             if not pods or time.monotonic() > deadline:
                 raise TrainyardError([_no_pod(self._namespace, pods)])
             time.sleep(1.0)

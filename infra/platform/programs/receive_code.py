@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-# Receives a job's packed code from `trainyard run`, and stores it by digest: receive_code.py FOLDER
+# Receives a job's packed code from `trainyard run`, and stores it by digest: receive_code.py FOLDER [unpacked]
 #
+# Code is stored as it was sent, since each pod verifies and unpacks it. Packages are stored `unpacked`, as a read-only
+# folder that all jobs import from, with the bytecode of the image's Python.
 # `trainyard run` starts this program in the team's pod before the digest is known, and uses its standard input and
 # output. The program reads a line with the digest. If the store has that pack, it answers `stored`. Otherwise it
 # answers `send`, reads a line with the number of bytes and then the bytes, and answers `stored` once they match the
@@ -14,7 +16,7 @@ def clean_up():
     for staged in folder.glob(".draft-*"):
         with contextlib.suppress(OSError):
             if time.time() - staged.stat().st_mtime > DAY:
-                staged.unlink()
+                shutil.rmtree(staged) if staged.is_dir() else staged.unlink()
 def line():
     found = b""
     while not found.endswith(b"\n"):
@@ -35,10 +37,22 @@ def receive(out):
         found.update(plain.decompress(part))
     if not plain.eof or found.hexdigest() != digest:
         sys.exit(f"not stored: these bytes are sha256:{found.hexdigest()}")
+def unpack(made):
+    import compileall, tarfile
+    with tarfile.open(staged) as archive:
+        for each in archive:
+            each.mtime = time.time()
+            archive.extract(each, made, filter="data")
+    staged.unlink()
+    compileall.compile_dir(made, quiet=2, stripdir=made, prependdir=path)
+    for each in (*made.rglob("*"), made):
+        each.chmod(each.stat().st_mode & 0o555)
+    made.rename(file)
 digest = line().removeprefix("sha256:")
 if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
     sys.exit("not stored: no digest was given")
-path = f"{sys.argv[1]}/{digest}.tar.gz"
+is_unpacked = sys.argv[2:] == ["unpacked"]
+path = f"{sys.argv[1]}/{digest}" + ("" if is_unpacked else ".tar.gz")
 try:
     os.utime(path)  # the time of its last use
 except FileNotFoundError:
@@ -46,7 +60,7 @@ except FileNotFoundError:
 else:
     answer("stored")
     sys.exit()
-import contextlib, hashlib, pathlib, time, zlib
+import contextlib, hashlib, pathlib, shutil, time, zlib
 file = pathlib.Path(path)
 folder = file.parent
 folder.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -59,7 +73,7 @@ try:
         out.flush()
         os.fsync(out.fileno())
     staged.chmod(0o440)
-    staged.rename(file)
+    unpack(staged.with_name(f"{staged.name}.d")) if is_unpacked else staged.rename(file)
 finally:
     staged.unlink(missing_ok=True)
 answer("stored")

@@ -33,7 +33,7 @@ class Uploads(Layer):
 
 def _deployment(context: PlatformContext, namespace: str) -> Manifest:
     claim = {"claimName": names.CHECKPOINTS_CLAIM}
-    pod = {
+    pod: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "affinity": {"nodeAffinity": _beside_the_operators(context)},
@@ -41,6 +41,11 @@ def _deployment(context: PlatformContext, namespace: str) -> Manifest:
         "containers": [_container(context)],
         "volumes": [{"name": names.CHECKPOINTS_CLAIM, "persistentVolumeClaim": claim}],
     }
+    if context.settings.training_env:  # the packages of jobs, which `trainyard run --with` asks for
+        env = names.TRAINING_ENV
+        pod["volumes"].append({"name": env, "persistentVolumeClaim": context.claim(env, read_only=True)})
+        mount = {"name": env, "mountPath": names.TRAINING_ENV_MOUNT, "readOnly": True}
+        pod["containers"][0]["volumeMounts"].append(mount)
     about = metadata(names.UPLOADS, namespace)
     about["annotations"] = {"pulumi.com/skipAwait": "true"}
     return {

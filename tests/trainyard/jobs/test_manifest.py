@@ -59,6 +59,7 @@ STARTS = {
     "$hold": HOLD,
     "$x": [word for name in OF_JOB for word in ("-x", name)],
     "$python": PYTHON,
+    "$sbatch": ["python3", "-c", program("run_sbatch.py", port="29502").rstrip()],
 }
 
 
@@ -82,6 +83,13 @@ def test_a_jobs_packages_precede_the_images_and_do_not_replace_them() -> None:
         environment |= {} if images else {"PYTHONPATH": ""}
         command = spec(given)["trainer"]["command"]
         assert subprocess.run(command, env=environment, capture_output=True, text=True).stdout == joined
+
+
+def test_packages_beyond_the_image_are_on_the_path_and_in_the_origin() -> None:
+    found = variables(job("python", "a.py", env={"PYTHONPATH": "src"}, packages=CODE))
+    folder = f"/mnt/checkpoints/.trainyard/packages/{CODE.removeprefix('sha256:')}"
+    assert (found["TRAINYARD_PACKAGES"], found["TRAINYARD_PYTHONPATH"]) == (folder, f"src:{folder}")
+    assert json.loads(found["TRAINYARD_ORIGIN"])["packages"] == CODE
 
 
 def test_mpis_ranks_get_a_jobs_packages_and_start_by_the_python_that_is_there(tmp_path: Path) -> None:

@@ -99,9 +99,11 @@ def test_code_is_sent_before_the_wait_for_data(monkeypatch: pytest.MonkeyPatch) 
     done: list[str] = []
     for step in ("await_data", "_upload", "submit"):
         monkeypatch.setattr(submitting, step, lambda *_, step=step: done.append(step))
-    ready: Any = SimpleNamespace(pack="pack", replaces="", key=KEY, run="run-1", manifest=dict, job=JOB)
+    ready: Any = SimpleNamespace(
+        pack="pack", packages="packs", replaces="", key=KEY, run="run-1", manifest=dict, job=JOB
+    )
     _submit_ready(SimpleNamespace(), ready)  # type: ignore[arg-type]
-    assert done == ["_upload", "await_data", "submit"]
+    assert done == ["_upload", "_upload", "await_data", "submit"]
 
 
 def test_a_folder_that_cannot_be_sent_is_refused_without_a_cluster(

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from infra.clients.kubernetes import Object
+from infra.clients.kubernetes import Object, ProgramExit
 from infra.clients.kubernetes.pods import PodContainer
 from infra.common import names
-from infra.errors import TrainyardError
+from infra.errors import InputError, TrainyardError
 from tests.processes import TIMEOUT_SECONDS
 from tests.trainyard.jobs.fake_api import FakeApi
 from tests.trainyard.jobs.lists import about
@@ -89,6 +89,10 @@ class LocalRemote:
     def __init__(self, _api: object) -> None:
         pass
 
+    def run(self, to: PodContainer, command: Sequence[str]) -> ProgramExit:
+        done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True)
+        return ProgramExit(done.returncode, done.stdout, done.stderr)
+
     def start(self, to: PodContainer, command: Sequence[str], **how: bool) -> LocalExec:
         assert (to.name, to.container, how) == ("uploads-5d", "uploads", {"stdin": True, "tty": False})
         self.made.append(LocalExec(command, self.breaks_after))
@@ -139,6 +143,16 @@ def test_an_upload_that_breaks_off_is_reported_and_the_next_one_sends_it(
                     program.take(code)
         monkeypatch.setattr(LocalRemote, "breaks_after", None)
     assert store(READY).has(code.digest) and connections
+
+
+@pytest.mark.usefixtures("connections")
+def test_an_image_lists_its_packages_and_another_ones_are_not_known() -> None:
+    spec = {"containers": [{"image": "training:2"}]}
+    running = store({**READY, "spec": spec})
+    found = running.packages_of("training:2")
+    assert found.python.startswith("3.") and "pytest" in found.packages
+    with pytest.raises(InputError, match=r"own:1: not known\n  allowed: those of training:2"):
+        running.packages_of("own:1")
 
 
 @pytest.mark.usefixtures("connections")
