@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -50,13 +51,16 @@ def expiry_warnings(stack: Stack) -> Iterator[str]:
             yield f"team {team.name} {when} {team.expires}; `trainyard team renew {team.name} --until DATE`"
 
 
-def approvals(stack: Stack, source: SpecSource) -> Iterator[str]:
-    """Yield each value of a team's file that is above a limit, with its position, and who must approve it."""
+def approvals(stack: Stack, source: SpecSource, changed: Collection[Path] | None = None) -> Iterator[str]:
+    """Yield each value of a team's file that is above a limit, with its position, and who must approve it.
+
+    `changed` are the files of interest; None: all of them.
+    """
     if (limits := stack.self_service) is None:
         return
     for path, part in source.parts.items():
         team = stack.teams[int(path[1])]
-        if team.closed:
+        if team.closed or (changed is not None and Path(part.label).resolve() not in changed):
             continue
         days = (team.expires - today()).days if team.expires else sys.maxsize
         amounts = {

@@ -9,7 +9,7 @@ from infra.common.artifacts import ROOT
 from trainyard.stack.pipeline import Pin, filled
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-GITHUB_FILES = ("trainyard.yml", "trainyard-review.yml", "trainyard-operate.yml")
+GITHUB_FILES = ("trainyard.yml", "trainyard-review.yml", "trainyard-operate.yml", "trainyard-team.yml")
 STACKS = ("dev", "staging", "prod")
 
 
@@ -21,8 +21,10 @@ def written(file: str, *stacks: str) -> str:
     return filled((ROOT / "templates/pipelines" / file).read_text(), pin, stacks or STACKS)
 
 
-CALLER, REVIEW, OPERATE = (yaml.safe_load(written(f"github/{file}")) for file in GITHUB_FILES)
-JOBS: Mapping[str, Any] = {**OPERATE["jobs"], **REVIEW["jobs"], "prepare": OPERATE["jobs"]["prepare"]}
+CALLER, REVIEW, OPERATE, TEAM = (yaml.safe_load(written(f"github/{file}")) for file in GITHUB_FILES)
+JOBS: Mapping[str, Any] = {
+    **TEAM["jobs"], **OPERATE["jobs"], **REVIEW["jobs"], "prepare": OPERATE["jobs"]["prepare"],
+}  # fmt: skip
 """Jobs of GitHub; `prepare` of both has the same steps."""
 GITLAB: Mapping[str, Any] = yaml.safe_load(written("gitlab/.gitlab-ci.yml"))
 GITLAB_JOBS = [name for name, job in GITLAB.items() if name[0] != "." and {"script", "extends"} & {*job}]

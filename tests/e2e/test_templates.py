@@ -33,8 +33,8 @@ from trainyard.stack.session import Session
 pytestmark = pytest.mark.engine
 
 TEMPLATES = ROOT / "templates"
-CLUSTERS = ["aws", "azure", "coreweave", "gcp", "local", "onprem", "team"]
-IN_THE_SOAK = {"aws", "azure", "coreweave", "gcp", "local", "onprem"}
+CLUSTERS = ["aws", "azure", "coreweave", "gcp", "local", "onprem"]
+IN_THE_SOAK = {"aws", "azure", "coreweave", "gcp", "local"}
 """Templates whose preview by the package only `make soak` runs: tests/infra evaluates their plans, and the
 pipelines' test deploys that of AWS by the package."""
 REFUSED = "allowed: what the organisation grants"
@@ -71,7 +71,7 @@ def test_a_template_previews_through_the_package_under_the_policies(template: st
         assert evaluated.returncode == 0, shown[-3000:]
         assert "+  trainyard:index:Cluster cluster create" in shown
         assert "trainyard:infra:Platform" in shown and "no policy evaluates" not in shown
-        if template == "team":
+        if template == "onprem":
             answer = ("trainyard:stack.target.country", "FR")  # as `pulumi new` writes its answers
             assert engine.pulumi("config", "set", "-s", "dev", *answer).returncode == 0
             answered = engine.preview().stdout

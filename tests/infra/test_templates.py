@@ -19,8 +19,8 @@ from trainyard.component.outputs import OUTPUTS
 from trainyard.component.training_job import check
 from trainyard.cost.price import price_report
 
-TEMPLATES = ["local", "aws", "gcp", "azure", "coreweave", "onprem", "team"]
-"""Templates of clusters, or of part of one."""
+TEMPLATES = ["local", "aws", "gcp", "azure", "coreweave", "onprem"]
+"""Templates of clusters."""
 PROGRAMS = [*TEMPLATES, "fleet"]
 ALL = [*PROGRAMS, "job", "policies"]
 PACKAGE = "https://github.com/your-organisation/trainyard.git@{version}"
@@ -38,7 +38,7 @@ def test_a_template_is_a_valid_stack_and_can_be_priced(template: str) -> None:
     config = filled(template, "vision-models")["config"]
     assert isinstance(config, dict)
     stack = parse(config["trainyard:stack"])
-    assert stack.target.kind == ("onprem" if template == "team" else template)
+    assert stack.target.kind == template
     assert stack.name == ("dev" if template == "local" else "vision-models")
     assert price_report(stack, date(2026, 11, 21)).data()["stack"] == stack.name
 

@@ -37,12 +37,26 @@ ReportOutput = Annotated[ReportForm, typer.Option("--output", "-o", help="Output
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print also the queue's own message, as Kueue writes it.")
 ]
+Since = Annotated[
+    str,
+    typer.Option(
+        metavar="COMMIT",
+        envvar="TRAINYARD_SINCE",
+        help="Name approvals only of teams' files that differ from this commit. Default: of all.",
+    ),
+]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as in `trainyard jobs`.")]
 OptionalJob = Annotated[str, typer.Argument(metavar="[JOB]", help="The job. Default: the newest one.")]
 JobFile = Annotated[
     Path | None, typer.Option("--job", metavar="FILE", help="A job.yaml (docs/jobs.md). Default: none.")
 ]
 Team = Annotated[str, typer.Option(help="The team. Default: the context's team, or your only one.")]
+ChangedTeam = Annotated[
+    str,
+    typer.Option(
+        "--team", help="Look at this team's resources only, after a change of its file. Default: all."
+    ),
+]
 TeamOfJob = Annotated[str, typer.Option("--team", help="The team. Default: all teams that you may see.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")]
 DryRun = Annotated[

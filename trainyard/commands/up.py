@@ -3,13 +3,14 @@ from typing import Annotated
 
 import typer
 
-from trainyard.commands.options import JobFile, StackName
+from trainyard.commands.options import ChangedTeam, JobFile, StackName
 from trainyard.stack.session import Session
 
 
 def up(
     stack: StackName = "",
     job: JobFile = None,
+    team: ChangedTeam = "",
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Look at what exists first, and create what is gone.")
     ] = False,
@@ -24,7 +25,7 @@ def up(
     """
     from trainyard.stack.change import bring_up
 
-    session = Session(stack)
+    session = Session(stack, team=team)
     if job is None:
         bring_up(session, None, refresh=refresh, plan=plan)
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import InputError, Problem
+from infra.stackfile.source import read
 from local.cluster.files import write
 from trainyard.stack.session import Session, planned_by_one
 
@@ -21,6 +22,8 @@ class Backup:
     """As `pulumi stack export` prints it: its secrets are encrypted."""
     passphrase: str
     """Of the secrets; empty where a cloud's key encrypts them, or the user's own passphrase."""
+    team_files: Mapping[str, str]
+    """Path beside the stack file → text of each file of `teams_from`."""
 
     @classmethod
     def read(cls, file: Path) -> "Backup":
@@ -38,9 +41,23 @@ class Backup:
         provider = (state["deployment"].get("secrets_providers") or {}).get("type")
         ours = session.engine.passphrase if provider == "passphrase" else None
         content = session.stack_file.read_text()
-        backup = cls(session.stack_name, content, state, ours.read_text() if ours else "")
+        parts = [Path(each.label) for each in read(session.stack_file)[1].parts.values()]
+        teams = {str(each.relative_to(session.stack_file.parent)): each.read_text() for each in parts}
+        backup = cls(session.stack_name, content, state, ours.read_text() if ours else "", teams)
         write(file, json.dumps(asdict(backup)))
         return backup
+
+    def files(self, session: Session) -> dict[Path, str]:
+        """Return path → text of the stack file and of teams' files, in the session's folder."""
+        texts = {session.stack_file.name: self.stack_file, **self.team_files}
+        return {session.stack_file.parent / name: text for name, text in texts.items()}
+
+    def write_files(self, session: Session) -> None:
+        """Write those that are not there."""
+        for file, text in self.files(session).items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not file.exists():
+                file.write_text(text)
 
     def __str__(self) -> str:
         return f"{len(self.state['deployment'].get('resources') or ())} resources"
@@ -91,7 +108,9 @@ def take_over(backup: Backup, session: Session) -> None:
             got = f"{len(session.engine.resources(name))} resources in its state"
             raise InputError([Problem(f"stack {name}", got, "a stack without a state", fix)])
         session.engine.restore(name, json.dumps(backup.state))
-    differs = session.stack_file.read_text() != backup.stack_file
+    differs = any(
+        not file.exists() or file.read_text() != text for file, text in backup.files(session).items()
+    )
     note = " (yours, which differs from the backup's)" if differs else ""
     where = f"{backup} are in the state, as {session.stack_file}{note} describes them"
     see = f"nothing was changed in the cloud; see that nothing would be: trainyard preview -s {name}"

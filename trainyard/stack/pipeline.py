@@ -13,6 +13,8 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
         "github/trainyard.yml": ".github/workflows/trainyard.yml",
         "github/trainyard-review.yml": ".github/workflows/trainyard-review.yml",
         "github/trainyard-operate.yml": ".github/workflows/trainyard-operate.yml",
+        "github/trainyard-team.yml": ".github/workflows/trainyard-team.yml",
+        "github/team-form.yml": ".github/ISSUE_TEMPLATE/trainyard-team.yml",
         "github/dependabot.yml": ".github/dependabot.yml",
     },
     "gitlab": {"gitlab/.gitlab-ci.yml": ".gitlab-ci.yml"},

@@ -78,13 +78,6 @@ class Session:
         return load(self.stack_file)
 
     @property
-    def approvals(self) -> list[str]:
-        """What team files ask above the stack's limits, and who must approve it."""
-        from infra.stackfile.self_service import approvals
-
-        return [*approvals(self.stack, read(self.stack_file)[1])]
-
-    @property
     def target(self) -> Target:
         """The description of the stack's target."""
         from infra.common.target_registry import target_of

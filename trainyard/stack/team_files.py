@@ -1,6 +1,9 @@
-"""`trainyard team new`, `renew` and `close`: write or change one team's file, and no other one."""
+"""`trainyard team new`, `renew` and `close`: write or change one team's file, and no other one; and who must
+approve a change of such files.
+"""
 
 import re
+import subprocess
 from collections.abc import Mapping
 from datetime import date, timedelta
 from pathlib import Path
@@ -50,6 +53,25 @@ def close_team(session: Session, name: str) -> None:
     over = today() + timedelta(limits.grace_days if limits else 0)
     then = f"when nothing of it runs, from {over} on: git rm {file}; `up` deletes {name}'s namespace then"
     _show_next(session, file, f"Close team {name}", f"the next `up` admits no job of it; {then}")
+
+
+def needed_approvals(session: Session, since: str = "") -> list[str]:
+    """Return who must approve what of the team files that differ from a commit; without one, of all.
+
+    Raises InputError for a commit that git does not know.
+    """
+    changed = _changed_since(session, since) if since else None
+    return [*approvals(session.stack, read(session.stack_file)[1], changed)]
+
+
+def _changed_since(session: Session, commit: str) -> set[Path]:
+    folder = session.stack_file.parent.resolve()
+    command = ["git", "diff", "--name-only", "--relative", "-z", commit, "--", "."]
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if found.returncode:
+        fix = "name a commit that this clone has; a shallow clone lacks earlier ones"
+        raise InputError([Problem("--since", commit, "a commit", fix, found.stderr.strip())])
+    return {folder / name for name in found.stdout.split("\0") if name}
 
 
 def _file(session: Session, name: str, *, exists: bool = False) -> Path:
@@ -106,6 +128,6 @@ def _show_next(session: Session, file: Path, title: str, then: str) -> None:
     steps = (
         f"git switch -c {branch} && git add {file} && git commit -m {title!r} && git push -u origin {branch}"
     )
-    needed = approvals(load(session.stack_file), read(session.stack_file)[1])
+    needed = approvals(load(session.stack_file), read(session.stack_file)[1], {file.resolve()})
     for line in (f"{file}; after the merge {then}", steps, "then open a pull request", *needed):
         session.console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -20,7 +20,7 @@ def host(folder: Path, number: int = 0, provider: str = "passphrase", *, embedde
     for each in (paths.engine / "config", paths.stacks):
         each.mkdir(parents=True)
     (paths.engine / "passphrase").write_text(f"of {folder.name}")
-    paths.stack_file("mine").write_text(f"config: {{on: {folder.name}}}\n")
+    paths.stack_file("mine").write_text(f"config: {{trainyard:stack: {{on: {folder.name}}}}}\n")
     resources = [{"urn": f"urn:{each}"} for each in range(number)]
     deployment = {"resources": resources, "secrets_providers": {"type": provider}}
     restored: list[str] = []
@@ -47,6 +47,9 @@ def host(folder: Path, number: int = 0, provider: str = "passphrase", *, embedde
 @pytest.mark.parametrize(("provider", "passphrase"), [("passphrase", "of a"), ("cloud", "of b")])
 def test_a_backup_takes_state_and_key_to_another_host(tmp_path: Path, provider: str, passphrase: str) -> None:
     here, there, file = host(tmp_path / "a", 3, provider), host(tmp_path / "b"), tmp_path / "out" / "backup"
+    here.stack_file.write_text("config: {trainyard:stack: {teams_from: teams}}\n")
+    (team := here.stack_file.parent / "teams/vision.yaml").parent.mkdir()
+    team.write_text("name: vision\n")
     back_up(here, file)
     assert file.stat().st_mode & 0o777 == 0o600
     assert ("of a" in file.read_text()) == (provider == "passphrase")
@@ -54,7 +57,10 @@ def test_a_backup_takes_state_and_key_to_another_host(tmp_path: Path, provider: 
     assert there.engine.passphrase.read_text() == passphrase
     assert there.engine.restored == [here.engine.export("mine")]
     assert "(yours, which differs from the backup's)" in there.console.file.getvalue()
-    assert there.stack_file.read_text() == "config: {on: b}\n"
+    mine = there.stack_file.read_text()
+    Backup.read(file).write_files(there)
+    assert there.stack_file.read_text() == mine
+    assert (there.stack_file.parent / "teams/vision.yaml").read_text() == "name: vision\n"
 
 
 @pytest.mark.parametrize("used", ["the passphrase", "the state"])

@@ -1,5 +1,6 @@
-"""`trainyard team new`, `renew` and `close`, from the words of the form to the file."""
+"""`trainyard team new`, `renew` and `close`, of a stack with a folder of files."""
 
+import subprocess
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests.infra.stackfile.test_team_files import stack
 from trainyard.commands.team.close import close
 from trainyard.commands.team.new import new
 from trainyard.commands.team.renew import renew
+from trainyard.stack.session import Session
+from trainyard.stack.team_files import needed_approvals
 
 LATER = "2999-12-31"
 
@@ -24,24 +27,6 @@ def stacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def contents(stacks: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in stacks.parent.rglob("*.yaml")}
-
-
-def test_the_forms_values_become_one_file(stacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = contents(stacks)
-    new("vision", "ada@example.com", ["vision"], quota="spot=1,on-demand=1", queue="gpu", expires=LATER,
-        cost_centre="4711", stack="local")  # fmt: skip
-    written = contents(stacks)
-    text = written.pop("vision.yaml")
-    assert written == before
-    assert len(text.splitlines()) <= 12
-    team = load(stacks).teams[-1]
-    assert (team.name, team.owner, team.members, team.cost_centre) == (
-        "vision", "ada@example.com", ("vision",), "4711",
-    )  # fmt: skip
-    assert (team.quota, str(team.expires)) == ({"spot": 1, "on-demand": 1}, LATER)
-    said = capsys.readouterr().out
-    assert "git switch -c add-team-vision && git add" in said
-    assert "2 accelerators, above 1: needs the approval of @org/p" in said
 
 
 def test_a_number_is_the_quota_of_a_queues_only_pool(stacks: Path) -> None:
@@ -85,6 +70,17 @@ def test_a_team_is_renewed_and_closed_in_its_file_alone(
     assert after.items() <= before.items()
     assert load(stacks).teams[-1].is_held(today())
     assert f"from {today() + timedelta(3)} on: git rm {file}" in capsys.readouterr().out
+
+
+def test_approvals_are_those_of_files_that_a_commit_lacks(stacks: Path) -> None:
+    commit = ["bash", "-ec", "git init -q; git add .; git -c user.name=a -c user.email=a@b commit -qm a"]
+    for name in ("vision", "speech"):
+        new(name, "ada@example.com", ["a"], quota="spot=1,on-demand=1", expires=LATER, stack="local")
+        subprocess.run(commit, cwd=stacks.parent, check=True)
+        found = needed_approvals(Session("local"), "HEAD^" if name == "speech" else "")
+        assert [each.partition(":")[0] for each in found] == [str(stacks.parent / f"teams/{name}.yaml")]
+    with pytest.raises(InputError, match="--since"):
+        needed_approvals(Session("local"), "none")
 
 
 @pytest.mark.parametrize(("text", "name"), [("{name: vision}\n", "vision"), ("name: vision\n", "vison")])

@@ -19,8 +19,6 @@ def restore(
 
     backup = Backup.read(file)
     session = Session(backup.stack)
-    if not session.stack_file.exists():
-        session.stack_file.parent.mkdir(parents=True, exist_ok=True)
-        session.stack_file.write_text(backup.stack_file)
+    backup.write_files(session)
     prepare_engine(session)
     take_over(backup, session)

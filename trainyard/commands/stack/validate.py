@@ -8,9 +8,10 @@ import typer
 
 from infra.stackfile import load_job
 from infra.stackfile.source import FLEET_KEY, STACK_KEY, read, show
-from trainyard.commands.options import JobFile, StackName
+from trainyard.commands.options import JobFile, Since, StackName
 from trainyard.forms import SchemaForm
 from trainyard.stack.session import Session
+from trainyard.stack.team_files import needed_approvals
 
 
 def validate(
@@ -19,6 +20,7 @@ def validate(
     expand: Annotated[
         bool, typer.Option(help="Print also what the file leaves out: each default and where it is from.")
     ] = False,
+    since: Since = "",
     schema: Annotated[
         SchemaForm | None,
         typer.Option(
@@ -50,7 +52,7 @@ def validate(
     declared_backend(session.stack_file)
     session.console.print(f"[green]✓[/] {session.stack_file.name} is valid: {pools}", highlight=False)
     _print_overrides(session, STACK_KEY)
-    for line in (*_advice(session), *session.approvals):
+    for line in (*_advice(session), *needed_approvals(session, since)):
         session.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     if job is not None:
         found = load_job(job, stack=session.stack)

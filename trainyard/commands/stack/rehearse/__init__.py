@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.commands.options import ReportOutput, StackName
+from trainyard.commands.options import ReportOutput, Since, StackName
 from trainyard.forms import ReportForm
 from trainyard.stack.session import Session
 
@@ -51,6 +51,7 @@ def rehearse(
     origin: Origin = "",
     refuse: Refusals = None,
     adopt: Adopt = False,
+    since: Since = "",
 ) -> None:
     """Run the stack's lifecycle on the real engine with fake providers: no credentials, no network.
 
@@ -70,4 +71,4 @@ def rehearse(
     faults = faults_of(fail=fail, no_capacity=insufficient_capacity, crash_after=crash_after)
     session = Session(stack)
     faults = refusing(session, faults, refuse or ())
-    run_rehearsal(session, faults, output, adopts=adopt, origin=origin)
+    run_rehearsal(session, faults, output, adopts=adopt, origin=origin, since=since)

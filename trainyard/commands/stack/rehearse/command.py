@@ -24,6 +24,7 @@ from trainyard.forms import ReportForm
 from trainyard.stack.find import finder
 from trainyard.stack.parts import ENGINE_PARTS
 from trainyard.stack.session import Session
+from trainyard.stack.team_files import needed_approvals
 
 ALL = "all"
 """Value of the option that stands for every refusal of the target."""
@@ -117,10 +118,16 @@ def _check_pool(session: Session, faults: Faults, fake: Fake) -> None:
 
 
 def run_rehearsal(
-    session: Session, faults: Faults, form: ReportForm, *, adopts: bool = False, origin: str = ""
+    session: Session,
+    faults: Faults,
+    form: ReportForm,
+    *,
+    adopts: bool = False,
+    origin: str = "",
+    since: str = "",
 ) -> None:
-    """Rehearse the stack, and print the outcome."""
-    session.stack  # noqa: B018 -- wrong input ends here
+    """Rehearse the stack, and print the outcome; wrong input ends here."""
+    needed = "".join(f"- {each}\n" for each in needed_approvals(session, since))
     price = price_report(session.stack, datetime.now(UTC).date())
     try:
         rehearsal = rehearse_isolated(session, faults, adopts=adopts, origin=origin)
@@ -132,7 +139,6 @@ def run_rehearsal(
     if form == "json":
         sys.stdout.write(json.dumps({**report.data(), "price": price.data()}, indent=1) + "\n")
     elif form == "markdown":
-        needed = "".join(f"- {each}\n" for each in session.approvals)
         sys.stdout.write(report.markdown() + "\n" + price.markdown() + needed)
     else:
         report.show(session.console)
