@@ -372,17 +372,12 @@ def test_changed_resources_are_reported_and_unchanged_ones_are_not() -> None:
 
 
 def test_what_lasts_is_named_while_nothing_ends() -> None:
-    lines = RecordedProgress()
-    report = EventReporter(lines, lines)
-    urns = [
-        f"urn:pulumi:a::b::{kind}::web" for kind in ("trainyard:infra:Platform", "kubernetes:core/v1:Secret")
-    ]
-    for urn in urns:
-        report.take(event(resourcePreEvent={"metadata": {"op": "create", "urn": urn}}))
+    platform = {"metadata": {"op": "create", "urn": "urn:pulumi:a::b::trainyard:infra:Platform::web"}}
+    report, lines = reported({"resourcePreEvent": platform}, {"resourcePreEvent": step("create")})
     with report.telling_what_lasts(0.01):
-        wait_for(lambda: bool(lines.lines))
-    assert lines.lines[0] == "still at core/v1:Secret web for 0 s"
-    report.take(event(resOpFailedEvent={"metadata": {"op": "create", "urn": urns[1]}}))
+        wait_for(lambda: lines.lines)
+    assert lines.lines[0] == "still at apps/v1:Deployment web for 0 s"
+    report.take(json.dumps({"resOpFailedEvent": step("create")}))
     lines.lines.clear()
     with report.telling_what_lasts(0.01):
         time.sleep(0.05)

@@ -17,7 +17,7 @@ from engine.paths import Paths
 from engine.progress import Progress, for_stream
 from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
-from infra.stackfile.source import FLEET_KEY, holds, read
+from infra.stackfile.source import FLEET_KEY, holds
 from infra.targets.kubeconfig import namespace_of
 from trainyard.stack.state import backend_variables
 
