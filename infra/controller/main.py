@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from infra.controller.api import Api, RefusedError
 from infra.controller.lease import Lease
@@ -13,23 +14,23 @@ from infra.controller.unstartable import Unstartable
 
 NAME = "trainyard-controller"
 """Name of its namespace, Deployment, lease, ConfigMap and account."""
-SETTINGS = "CONTROLLER_SETTINGS"
-"""Variable with JSON: `namespaces`, those of the teams, and `unstartable_seconds`."""
+SETTINGS = "settings.json"
+"""File beside this one: `namespaces` of the teams, and `unstartable_seconds`. The pod sees its changes."""
 PERIOD_SECONDS = 5.0
 
 
 def main() -> None:
     """Act until SIGTERM. What fails is one line on the standard output, and done again at the next look."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    settings, own = json.loads(os.environ[SETTINGS]), Api.of_pod()
+    own = Api.of_pod()
     lease = Lease(own, NAME, NAME, os.environ["HOSTNAME"])
-    account = own.as_account(NAME, "unstartable")
-    task = Unstartable(account, settings["namespaces"], settings["unstartable_seconds"])
+    task = Unstartable(own.as_account(NAME, "unstartable"))
     try:
         while True:
             try:
                 if lease.held():
-                    task.look()
+                    settings = json.loads(Path(__file__).with_name(SETTINGS).read_text())
+                    task.look(settings["namespaces"], settings["unstartable_seconds"])
             except (OSError, RefusedError) as error:
                 print(f"{type(error).__name__}: {error}", flush=True)
             time.sleep(PERIOD_SECONDS)

@@ -36,25 +36,25 @@ def cannot_start(workload: Object) -> str:
 
 
 class Unstartable:
-    """Looks for such jobs; `seconds`: how long one may be seen to be unable to start, without a break."""
+    """Looks for such jobs."""
 
-    def __init__(self, api: Api, namespaces: Iterable[str], seconds: float) -> None:
-        self._api, self._namespaces, self._seconds = api, tuple(namespaces), seconds
+    def __init__(self, api: Api) -> None:
+        self._api = api
         self._since: dict[str, float] = {}
         """UID of a Workload → when it was first seen to be unable to start."""
 
-    def look(self) -> None:
-        """Look once at all jobs, and end the waits that have lasted long enough."""
+    def look(self, namespaces: Iterable[str], seconds: float) -> None:
+        """Look once at the jobs of these namespaces; end each wait that was seen for `seconds` without a break."""
         now, since = time.monotonic(), {}
-        for workload, reason in self._found():
+        for workload, reason in self._found(namespaces):
             uid = workload["metadata"]["uid"]
             since[uid] = self._since.get(uid, now)
-            if now - since[uid] >= self._seconds:
+            if now - since[uid] >= seconds:
                 self._end(workload, reason)
         self._since = since
 
-    def _found(self) -> Iterator[tuple[Object, Reason]]:
-        for namespace in self._namespaces:
+    def _found(self, namespaces: Iterable[str]) -> Iterator[tuple[Object, Reason]]:
+        for namespace in namespaces:
             waiting = [each for each in self._api.items(_workloads(namespace)) if _is_starting(each)]
             if not waiting:
                 continue

@@ -72,13 +72,13 @@ class Controller(Layer):
             bound = [namespaces.by_name[name], *roles, *accounts]
             for task in RULES:
                 self.add(_binding(task, name, "ClusterRole"), bound)
-        program = self.add(_program(), [namespace])
         self.add(_closed(), [namespace])
         settings = {
             "namespaces": [names.team_namespace(each) for each in teams],
             "unstartable_seconds": seconds,
         }
-        self.add(not_awaited(_deployment(context, settings)), [program, *accounts])
+        program = self.add(_program(settings), [namespace])
+        self.add(not_awaited(_deployment(context)), [program, *accounts])
         self.register_outputs({})
 
 
@@ -98,20 +98,20 @@ def program_digest() -> str:
     return hashlib.sha256(json.dumps(program_files(), sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _program() -> Manifest:
-    about = metadata(NAME, NAME)
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": dict(program_files())}
+def _program(settings: Mapping[str, Any]) -> Manifest:
+    data = {**program_files(), SETTINGS: json.dumps(settings)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(NAME, NAME), "data": data}
 
 
-def _deployment(context: PlatformContext, settings: Mapping[str, Any]) -> Manifest:
-    items = [{"key": name, "path": f"infra/controller/{name}"} for name in program_files()]
+def _deployment(context: PlatformContext) -> Manifest:
+    items = [{"key": name, "path": f"infra/controller/{name}"} for name in (*program_files(), SETTINGS)]
     pod = {
         "serviceAccountName": NAME,
         "enableServiceLinks": False,
         "nodeSelector": context.system_selector,
         "securityContext": RESTRICTED_POD,
         "terminationGracePeriodSeconds": 5,
-        "containers": [_container(context, settings)],
+        "containers": [_container(context)],
         "volumes": [{"name": "program", "configMap": {"name": NAME, "items": items}}],
     }
     # A pod with another program, not one whose files change below it.
@@ -128,13 +128,12 @@ def _deployment(context: PlatformContext, settings: Mapping[str, Any]) -> Manife
     }
 
 
-def _container(context: PlatformContext, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _container(context: PlatformContext) -> dict[str, Any]:
     return {
         "name": "controller",
         "image": context.settings.training_image,
         "imagePullPolicy": context.settings.image_pull_policy,
         "command": ["python3", "-IS", "-c", START],
-        "env": [{"name": SETTINGS, "value": json.dumps(settings)}],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "120Mi"}},
         "securityContext": {**RESTRICTED_CONTAINER, "readOnlyRootFilesystem": True},
         "volumeMounts": [{"name": "program", "mountPath": FILES, "readOnly": True}],

@@ -123,20 +123,20 @@ def test_what_waiting_does_not_heal_ends_after_its_time_and_all_else_waits_on(
     now = [0.0]
     monkeypatch.setattr("infra.controller.unstartable.time.monotonic", lambda: now[0])
     account = controller.as_account(NAME, UNSTARTABLE)
-    task = Unstartable(account, (TEAM, OTHER), 120)
+    task = Unstartable(account)
     cases = {f"case-{number}": case for number, case in enumerate(CASES)}
     for name, case in cases.items():
         put(admin, name, case)
     lost = next(case for case in CASES if case.get("kind") == "secret-missing" and "waiting" in case)
     put(admin, "of-another-cluster", lost, **{"kueue.x-k8s.io/multikueue-origin": "west"})
     put(admin, "healed", lost)
-    task.look()
+    task.look((TEAM, OTHER), 120)
     admin.merge(f"/api/v1/namespaces/{TEAM}/pods/healed/status", {"status": {"containerStatuses": None}})
     now[0] = 119.0
-    task.look()
+    task.look((TEAM, OTHER), 120)
     assert not ended(admin)
     now[0] = 120.0
-    task.look()
+    task.look((TEAM, OTHER), 120)
     never = {name for name, case in cases.items() if case.get("kind") and not case.get("heals", False)}
     found = ended(admin)
     assert found.keys() == never and len(never) >= 8 and len(cases) - len(never) >= 20
