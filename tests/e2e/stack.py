@@ -212,7 +212,7 @@ class LocalStack:
         """Run a program from a folder on two nodes to its end; return what is printed."""
         (folder / "train.py").write_text(program)
         words = ("run", "--team", "research", "--gpus", "2", "--nodes", "2", "--name", name)
-        command = [Path(sys.prefix) / "bin" / "trainyard", *words, "--", "python", "train.py"]
+        command = [f"{sys.prefix}/bin/trainyard", *words, "--", "python", "train.py"]
         done = capture(command, env=self.environment, cwd=folder)
         assert done.returncode == 0, done.stderr
         return done.stdout

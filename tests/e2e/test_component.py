@@ -41,8 +41,16 @@ WRONG = table(__file__, "wrong_arguments")
 """Values with the right types, which languages accept and the spec refuses, all together."""
 TYPESCRIPT = Path(__file__).with_name("program.ts").read_text()
 NPM = (f"@pulumi/pulumi@{version('pulumi')}", "typescript@5")
-TSC = ("--strict", "--skipLibCheck", "--target", "es2020", "--module", "commonjs")
-TSC += ("--moduleResolution", "node")
+TSC = [
+    "--strict",
+    "--skipLibCheck",
+    "--target",
+    "es2020",
+    "--module",
+    "commonjs",
+    "--moduleResolution",
+    "node",
+]
 
 
 @pytest.fixture(scope="module")

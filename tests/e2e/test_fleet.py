@@ -102,7 +102,7 @@ class FleetOfTwo:
 
     def may(self, verb: str, resource: str, *where: str) -> bool:
         """Whether the manager's account may do this on the worker, by the worker's access review."""
-        kubectl = [REPOSITORY / ".trainyard/bin/kubectl", f"--kubeconfig={self.far.kubeconfig}"]
+        kubectl = [f"{REPOSITORY}/.trainyard/bin/kubectl", f"--kubeconfig={self.far.kubeconfig}"]
         account = f"--as=system:serviceaccount:fleet-{FLEET}:hub"
         return capture([*kubectl, "auth", "can-i", verb, resource, *where, account]).stdout.strip() == "yes"
 

@@ -27,7 +27,7 @@ from tests.e2e.manifests import NAMESPACE, train_job
 from tests.e2e.stack import SECONDS, LocalStack, job, overrides
 from tests.e2e.tenants import Command, Person, command_of
 from tests.processes import capture
-from tests.trainyard.source.test_packages import wheel
+from tests.wheels import wheel
 from trainyard.jobs.forward import forward_port
 from trainyard.jobs.manifest import manifest
 from trainyard.stack.session import Session

@@ -332,9 +332,10 @@ def test_the_engine_shuts_down_when_its_command_is_killed(tmp_path: Path) -> Non
 def test_plugins_are_installed_by_kind_name_and_version(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    kinds = ("language-python", "language-python-exec")
-    kinds += ("resource-kubernetes", "resource-pulumi-python", "resource-trainyard")
-    for name in ("pulumi", *(f"pulumi-{kind}" for kind in kinds)):
+    kinds = (
+        "language-python language-python-exec resource-kubernetes resource-pulumi-python resource-trainyard"
+    )
+    for name in ("pulumi", *(f"pulumi-{kind}" for kind in kinds.split())):
         (programs / name).touch()
     plugins.install(tmp_path / "home", programs)
     plugins.install(tmp_path / "home", programs)

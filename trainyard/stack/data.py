@@ -123,7 +123,8 @@ def _may_go(session: Session, of: DataResource) -> bool:
     """Whether an `up` has closed the team of a namespace, and its time of grace is over."""
     limits = session.stack.self_service
     day = (of.inputs["metadata"].get("annotations") or {}).get(CLOSED_ANNOTATION)
-    return bool(day) and date.fromisoformat(day) + timedelta(limits.grace_days if limits else 0) <= today()
+    grace = timedelta(limits.grace_days if limits else 0)
+    return day is not None and date.fromisoformat(day) + grace <= today()
 
 
 def _loss(data: DataResource, how: str, changed: Mapping[str, str], session: Session, inside: str) -> Problem:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,24 +12,11 @@ import pytest
 from infra.errors import InputError
 from infra.platform.programs import program
 from tests.tables import table
+from tests.wheels import wheel
 from trainyard.source.packages import ImagePackages, Installed, install
 
 TORCH = ["2.15.0+cu132", "Metadata-Version: 2.1\nName: torch\nVersion: 2.15.0+cu132\n"]
 IMAGE = ImagePackages("3.13.5", "x86_64", "2.41", {"torch": TORCH})
-
-
-def wheel(folder: Path, name: str, requires: str = "", tag: str = "py3-none-any") -> None:
-    info, needs = f"{name}-1.0.dist-info", f"Requires-Dist: {requires}\n" if requires else ""
-    content = {
-        f"{name}.py": f"def main():\n    print({name!r}, 'runs')\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}",
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n",
-        f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
-    }
-    content[f"{info}/RECORD"] = "".join(f"{each},,\n" for each in (*content, f"{info}/RECORD"))
-    with zipfile.ZipFile(folder / f"{name}-1.0-{tag}.whl", "w") as file:
-        for each, text in content.items():
-            file.writestr(each, text)
 
 
 @pytest.fixture

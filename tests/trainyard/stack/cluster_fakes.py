@@ -58,7 +58,7 @@ def furnished(
         admit: of an object that is tried and its user: as webhooks leave it, or why it is refused.
         asked: gets the path of each request.
     """
-    served: dict[str, list[Any]] = {**table(__file__, "served"), **(groups or {})}
+    served: dict[str, Sequence[Any]] = {**table(__file__, "served"), **(groups or {})}
     plurals = {(group, kind): plural for group, kinds in served.items() for kind, plural, _ in kinds}
     requests = [] if asked is None else asked
 
