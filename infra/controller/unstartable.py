@@ -44,7 +44,7 @@ class Unstartable:
         """UID of a Workload → when it was first seen to be unable to start."""
 
     def look(self, namespaces: Iterable[str], seconds: float) -> None:
-        """Look once at the jobs of these namespaces; end each wait that was seen for `seconds` without a break."""
+        """Look once at the jobs of these namespaces; end each wait that all looks of `seconds` have seen."""
         now, since = time.monotonic(), {}
         for workload, reason in self._found(namespaces):
             uid = workload["metadata"]["uid"]
