@@ -16,7 +16,7 @@ def test_a_preview_lists_new_resources_and_creates_nothing(guest: LocalStack) ->
 def test_the_platform_comes_up_on_an_existing_cluster_after_kills(platform: LocalStack) -> None:
     assert platform.names("clusterqueues") == ["gpu"]
     deployments = platform.get("deployments", "-A")["items"]
-    assert len(deployments) == 7, "four operators, the object store, and what takes code of each team"
+    assert len(deployments) == 8, "four operators, object store, controller, what takes code of each team"
     assert {item["status"]["readyReplicas"] for item in deployments} == {1}
 
 
