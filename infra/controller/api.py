@@ -35,7 +35,8 @@ class Api:
 
     address: str
     tls: ssl.SSLContext
-    token: Callable[[], str]
+    credential: Callable[[], str]
+    """Returns a valid token of the account."""
 
     @classmethod
     def of_pod(cls) -> "Api":
@@ -96,7 +97,7 @@ class Api:
         self, verb: str, path: str, body: Object | None = None, kind: str = "application/json"
     ) -> Object:
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {self.token().strip()}", "Content-Type": kind}
+        headers = {"Authorization": f"Bearer {self.credential().strip()}", "Content-Type": kind}
         request = urllib.request.Request(self.address + path, data, headers, method=verb)  # noqa: S310 -- https
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS, context=self.tls) as answer:  # noqa: S310

@@ -1,5 +1,6 @@
 """The controller's task on a real API server, with the rights of its own accounts."""
 
+import json
 import ssl
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from infra.controller.lease import SECONDS, Lease
 from infra.controller.main import NAME
 from infra.controller.unstartable import Unstartable, cannot_start
 from infra.platform.controller import FILES, RULES, START, UNSTARTABLE, program_files
+from rehearsal.leaks import kinds_in
 from tests.infra.api_server import ADMIN, BareServer, api_server
 from tests.infra.controller.test_reasons import CASES, events_of, pod_of
 from tests.infra.plan import Plan
@@ -161,6 +163,7 @@ def test_its_pod_needs_python_alone(tmp_path: Path) -> None:
     start = START.replace(FILES, str(tmp_path)).replace("main()", "print(main.__module__)")
     done = subprocess.run([sys.executable, "-IS", "-c", start], capture_output=True, text=True, check=True)
     assert done.stdout == "infra.controller.main\n"
+    assert kinds_in(json.dumps(program_files())) == set(), "a rehearsal would take it for a secret"
 
 
 def test_each_account_has_the_rights_of_its_task_and_no_more(controller: Api) -> None:
