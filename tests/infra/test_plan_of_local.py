@@ -107,7 +107,7 @@ def is_of_a_team(manifest: Mapping[str, Any]) -> bool:
 def test_operators_run_on_the_system_pool(local_plan: Plan) -> None:
     deployments = local_plan.named("Deployment")
     of_operators = [each for each in deployments.values() if not is_of_a_team(each)]
-    assert len(of_operators) == 5
+    assert len(of_operators) == 6
     for deployment in of_operators:
         selector = deployment["spec"]["template"]["spec"]["nodeSelector"]
         assert selector == {"trainyard.dev/capacity": "system"}

@@ -19,7 +19,7 @@ def rules(found: Plan, role: str) -> dict[str, set[str]]:
 def test_a_team_without_groups_has_no_roles(local: Stack, rendered: Path) -> None:
     teams = tuple(team.model_copy(update={"members": (), "viewers": ()}) for team in local.teams)
     found = plan(local.model_copy(update={"teams": teams}), rendered)
-    assert not [name for name in found.named("ClusterRole") if name.startswith("trainyard-")]
+    assert not [name for name in found.named("ClusterRole") if name.startswith("trainyard-team")]
 
 
 def test_legacy_jobs_are_submitted_where_their_operator_is(local: Stack, rendered: Path) -> None:
