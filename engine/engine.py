@@ -119,31 +119,23 @@ class Engine:
         policy_packs: Sequence[Path] = (),
         writes_state_once: bool = False,
         refresh: bool = False,
-        targets: Sequence[str] = (),
     ) -> OperationResult:
         """Create the resources that the program declares. Raises TrainyardError with all errors.
 
         With `refresh` the state is compared with what exists first, and what is gone is created again.
-        With `targets` (URNs; `*` is any text without a colon, `**` any text) others stay as they are.
 
         With `writes_state_once` the state is written only at the end, which takes a fifth of the time. Use it
         for a stack that is created from nothing, and would start again after a kill.
         """
         flags = ["--yes", "--skip-preview", PARALLEL, GO_ON_WITH_OTHERS, *self._packs(policy_packs)]
-        flags += [*(["--refresh"] if refresh else []), *_targets(targets)]
+        flags += ["--refresh"] if refresh else []
         return self._operate(stack, "up", flags, progress, WRITE_STATE_ONCE if writes_state_once else {})
 
     def preview(
-        self,
-        stack: str,
-        progress: Progress,
-        *,
-        policy_packs: Sequence[Path] = (),
-        refresh: bool = False,
-        targets: Sequence[str] = (),
+        self, stack: str, progress: Progress, *, policy_packs: Sequence[Path] = (), refresh: bool = False
     ) -> OperationResult:
-        """Show what an `up` with the same options would do, and evaluate it by the policy packs."""
-        flags = [*self._packs(policy_packs), *(["--refresh"] if refresh else []), *_targets(targets)]
+        """Show what an `up`, with the same `refresh`, would do, and evaluate it by the policy packs."""
+        flags = [*self._packs(policy_packs), *(["--refresh"] if refresh else [])]
         return self._operate(stack, "preview", flags, progress)
 
     def refresh(self, stack: str, progress: Progress) -> OperationResult:
@@ -277,9 +269,10 @@ class Engine:
         """Replace the state, and refresh the found resources."""
         self._ask(stack, "stack", "import", "--stack", stack, given=text)
         if found:
+            targets = [part for urn in found for part in ("--target", urn)]
             config = str(self._config_file(stack, self._environment))
             flags = ["--yes", "--skip-preview", "--config-file", config]
-            self._ask(stack, "refresh", "--stack", stack, *flags, *_targets(found))
+            self._ask(stack, "refresh", "--stack", stack, *flags, *targets)
 
     def _operate(
         self,
@@ -414,10 +407,6 @@ def without_encryption(config: str) -> str:
     """Return a stack's configuration for a separate state: no key or salt of another one."""
     lines = config.splitlines(keepends=True)
     return "".join(line for line in lines if line.partition(":")[0] not in _ENCRYPTION)
-
-
-def _targets(urns: Sequence[str]) -> list[str]:
-    return [part for urn in urns for part in ("--target", urn)]
 
 
 def _raise_for(ended: ProcessResult, report: EventReporter, what: str) -> None:

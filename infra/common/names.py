@@ -38,8 +38,6 @@ NOTICE_ANNOTATION = "trainyard.dev/notice-seconds"
 """Annotation of a job's pods with the shortest preemption notice of the spot pools that they may run on."""
 CHECKPOINT_ANNOTATION = "trainyard.dev/checkpoint-seconds"
 """Annotation of a job with the time that its checkpoint takes."""
-CLOSED_ANNOTATION = "trainyard.dev/closed"
-"""Annotation of a team's namespace with the day on which the team was closed."""
 DEVICE_VARIABLES = (
     "AMD_VISIBLE_DEVICES",
     "NVIDIA_IMEX_CHANNELS",

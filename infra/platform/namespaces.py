@@ -76,11 +76,6 @@ def _metadata(name: str, level: str, team: TeamSpec | None, exception: str) -> d
     if team is None:
         return metadata(name, labels=enforced)
     about = metadata(name, labels={**NO_MESH, **team.labels, **enforced, names.TEAM_LABEL: team.name})
-    known = {
-        EXCEPTION: exception,
-        OWNER: team.owner,
-        COST_CENTRE: team.cost_centre,
-        names.CLOSED_ANNOTATION: str(team.closed or ""),
-    }
+    known = {EXCEPTION: exception, OWNER: team.owner, COST_CENTRE: team.cost_centre}
     ours = {key: value for key, value in known.items() if value}
     return {**about, "annotations": {"linkerd.io/inject": "disabled", **team.annotations, **ours}}

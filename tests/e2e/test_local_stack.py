@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import re
-import shutil
 import signal
 import stat
 from collections.abc import Iterator
@@ -233,27 +232,4 @@ def test_what_is_removed_from_the_stack_file_is_deleted(stack: LocalStack) -> No
     assert "training-operator" not in stack.names("deployments", "-A")
     assert not {"pytorchjobs.kubeflow.org", "xgboostjobs.kubeflow.org"} & set(stack.names("crds"))
     assert "mpijobs.kubeflow.org" in stack.names("crds")
-    assert list(stack.trainyard("up").changes) == ["unchanged"]
-
-
-def test_up_of_a_team_touches_its_own_objects_and_no_other_teams(stack: LocalStack) -> None:
-    (folder := stack.stacks / "teams").mkdir()
-    quota, lists = "members: [{0}]\nquota: {{spot: 1}}\n", 8
-    with stack.declared(lambda declaration: declaration.update(teams_from="teams")):
-        for name in ("vision", "speech"):
-            (folder / f"{name}.yaml").write_text(f"name: {name}\n{quota.format(name)}")
-            changed = stack.trainyard("up", "--team", name).changed
-            assert len(changed) - len([each for each in changed if name in each]) <= lists
-        before = stack.get("namespace", "team-speech")["metadata"]
-        (folder / "vision.yaml").unlink()
-        gone = stack.trainyard("up", "--team", "vision").changed
-        assert not [each for each in gone if "speech" in each]
-        assert (
-            stack.get("namespace", "team-speech")["metadata"]["resourceVersion"] == before["resourceVersion"]
-        )
-        assert "team-vision" not in stack.names("namespaces")
-        assert stack.trainyard("up", "--team", "speech").changed == []
-    shutil.rmtree(folder)
-    stack.trainyard("up")
-    assert "team-speech" not in stack.names("namespaces")
     assert list(stack.trainyard("up").changes) == ["unchanged"]

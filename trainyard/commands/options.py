@@ -51,12 +51,6 @@ JobFile = Annotated[
     Path | None, typer.Option("--job", metavar="FILE", help="A job.yaml (docs/jobs.md). Default: none.")
 ]
 Team = Annotated[str, typer.Option(help="The team. Default: the context's team, or your only one.")]
-ChangedTeam = Annotated[
-    str,
-    typer.Option(
-        "--team", help="Look at this team's resources only, after a change of its file. Default: all."
-    ),
-]
 TeamOfJob = Annotated[str, typer.Option("--team", help="The team. Default: all teams that you may see.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")]
 DryRun = Annotated[

@@ -3,14 +3,13 @@ from typing import Annotated
 
 import typer
 
-from trainyard.commands.options import ChangedTeam, JobFile, StackName
+from trainyard.commands.options import JobFile, StackName
 from trainyard.stack.session import Session
 
 
 def up(
     stack: StackName = "",
     job: JobFile = None,
-    team: ChangedTeam = "",
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Look at what exists first, and create what is gone.")
     ] = False,
@@ -25,7 +24,7 @@ def up(
     """
     from trainyard.stack.change import bring_up
 
-    session = Session(stack, team=team)
+    session = Session(stack)
     if job is None:
         bring_up(session, None, refresh=refresh, plan=plan)
         return

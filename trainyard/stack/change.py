@@ -31,10 +31,9 @@ def bring_up(
     """
     started = time.time()
     approved = read_plan(plan) if plan else None
-    if refresh and (plan or session.team):
-        option, fix = "--plan" if plan else "--team", "get a change by hand into the state: pulumi refresh"
-        allowed = f"one of {option} and --refresh, which may find more"
-        raise InputError([Problem(option, "--refresh too", allowed, fix)])
+    if plan and refresh:
+        got, fix = "--refresh too", "make the plan after a change by hand is in the state: pulumi refresh"
+        raise InputError([Problem("--plan", got, "one of --plan and --refresh, which may find more", fix)])
     stack = session.stack  # wrong input ends here, before anything is started
     session.check_host()  # so does a host that lacks what Trainyard cannot install
     with one_at_a_time(session.paths, stack.name):
@@ -50,7 +49,6 @@ def _change(session: Session, *, refresh: bool, approved: Sequence[Operation] | 
     """Create, change and delete resources until the stack is as declared."""
     prepare_host(session)
     session.engine.recover(session.stack_name)  # a killed engine may still be creating the cluster
-    targets = _targets(session)
     is_first = session.engine.is_empty(session.stack_name)
     if is_first:
         warn_of_host(session)
@@ -58,7 +56,7 @@ def _change(session: Session, *, refresh: bool, approved: Sequence[Operation] | 
     if session.is_of_others:
         _hand_over(session)
     if approved is not None or not session.is_embedded:  # policies evaluate each object before its creation
-        planned = operations(_preview(session, targets, continues=True, refresh=refresh).steps)
+        planned = operations(_preview(session, continues=True, refresh=refresh).steps)
         if approved is not None:
             check_approved(approved, planned)
     elif not is_first:
@@ -70,7 +68,6 @@ def _change(session: Session, *, refresh: bool, approved: Sequence[Operation] | 
             policy_packs=[session.paths.policies],
             writes_state_once=is_first and session.is_embedded,
             refresh=refresh or is_incomplete,
-            targets=targets,
         )
     except TrainyardError as error:
         if session.is_embedded:
@@ -79,15 +76,6 @@ def _change(session: Session, *, refresh: bool, approved: Sequence[Operation] | 
     _report(session, result)
     if not session.is_embedded:  # an embedded `up` waits for its nodes
         report_missing_capacity(session)
-
-
-def _targets(session: Session) -> list[str]:
-    """Return what an operation is limited to, for the session's team; empty: all resources."""
-    if not session.team:
-        return []
-    from trainyard.stack.team_targets import team_targets  # imports the program
-
-    return team_targets(session)
 
 
 def _bare(session: Session) -> list[Problem]:
@@ -156,16 +144,14 @@ def show_preview(session: Session, plan: Path | None = None) -> None:
     stack = session.stack  # wrong input ends here
     prepare_engine(session)
     with planned_by_one(session.paths, stack.name):
-        result = _preview(session, _targets(session))
+        result = _preview(session)
         if session.is_of_others:
             _hand_over(session, now=False)
     if plan:
         write_plan(plan, operations(result.steps))
 
 
-def _preview(
-    session: Session, targets: Sequence[str], *, continues: bool = False, refresh: bool = False
-) -> OperationResult:
+def _preview(session: Session, *, continues: bool = False, refresh: bool = False) -> OperationResult:
     """Preview; `continues`: an `up` follows, for which what a killed one has begun is made ready."""
     if session.is_of_others:  # first: a preview would stop at the first object that others have
         from trainyard.stack.cluster.findings import check_cluster, mark_of
@@ -178,11 +164,7 @@ def _preview(
             forget_begun(api, planned(states), mark_of(session))
     try:
         result = session.engine.preview(
-            session.stack_name,
-            session.progress,
-            policy_packs=[session.paths.policies],
-            refresh=refresh,
-            targets=targets,
+            session.stack_name, session.progress, policy_packs=[session.paths.policies], refresh=refresh
         )
     except TrainyardError as error:
         raise explained(session, error) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.events import EngineStep
 from infra.clients.kubernetes.api import path_of
-from infra.common.names import CLOSED_ANNOTATION, TEAM_LABEL, team_namespace
+from infra.common.names import team_namespace
 from infra.common.target_registry import imported
 from infra.errors import InputError, Problem, TrainyardError
 from infra.stackfile.self_service import today
@@ -75,7 +75,7 @@ def _losses(session: Session, lost: Mapping[str, str]) -> Iterator[Problem]:
             continue
         is_team = each.kind is TEAM_NAMESPACE
         inside = _inside(session, each, resources) if is_team else ""
-        if not is_team or inside or not (session.is_embedded or _may_go(session, each)):
+        if not is_team or inside or not (session.is_embedded or _may_go(each, resources)):
             yield _loss(each, lost[each.urn], changed, session, inside)
 
 
@@ -83,12 +83,7 @@ def check_teams(session: Session) -> None:
     """Refuse as `check_data` where no plan is made to delete the namespace of a team (embedded)."""
     present = {team_namespace(each.name) for each in session.stack.teams}
     found = [each for each in _data_of(session) if each.kind is TEAM_NAMESPACE]
-    lost = {
-        each.urn: _LOSES["delete"]
-        for each in found
-        if _namespace(each) not in present
-        and session.team in {"", each.inputs["metadata"]["labels"][TEAM_LABEL]}
-    }
+    lost = {each.urn: _LOSES["delete"] for each in found if _namespace(each) not in present}
     if lost and (problems := list(_losses(session, lost))):
         raise InputError(problems)
 
@@ -119,12 +114,13 @@ def _inside(session: Session, of: DataResource, resources: Sequence[Mapping[str,
     return f", with {text}" if text else ""
 
 
-def _may_go(session: Session, of: DataResource) -> bool:
-    """Whether an `up` has closed the team of a namespace, and its time of grace is over."""
-    limits = session.stack.self_service
-    day = (of.inputs["metadata"].get("annotations") or {}).get(CLOSED_ANNOTATION)
-    grace = timedelta(limits.grace_days if limits else 0)
-    return day is not None and date.fromisoformat(day) + grace <= today()
+def _may_go(of: DataResource, resources: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the team of a namespace was closed by the last `up`, and its time of grace is over."""
+    stack = _last_stack(resources)
+    grace = (stack.get("self_service") or {}).get("grace_days", 0)
+    closed = {team_namespace(each["name"]): each.get("closed") for each in stack.get("teams") or ()}
+    day = closed.get(_namespace(of))
+    return bool(day) and date.fromisoformat(str(day)) + timedelta(grace) <= today()
 
 
 def _loss(data: DataResource, how: str, changed: Mapping[str, str], session: Session, inside: str) -> Problem:
@@ -155,11 +151,11 @@ def changed_keys(resources: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]
 
     The component of the target's cluster has the whole file as its inputs.
     """
-    before = last_stack(resources)
+    before = _last_stack(resources)
     return dict(_differences("", before, spec)) if before else {}
 
 
-def last_stack(resources: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _last_stack(resources: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the stack that was last brought up; empty where there is none."""
     for each in resources:
         stack = (each.get("inputs") or {}).get("stack")

@@ -54,20 +54,15 @@ def announced(session: Session, artifacts: Artifacts) -> list[Mapping[str, Any]]
     """
     engine, name = session.engine, session.stack_name
     there = engine.resources(name) if engine.exists(name) and not engine.is_empty(name) else []
-    known = {identity_of(each["urn"]) for each in there if not each.get("external")}
+    known = {_identity(each["urn"]) for each in there if not each.get("external")}
     all_own = {"target": session.stack.target.model_copy(update={"existing_objects": ()})}
     return [
-        {
-            "type": each.type,
-            "urn": each.urn,
-            "inputs": each.inputs,
-            "is_known": identity_of(each.urn) in known,
-        }
+        {"type": each.type, "urn": each.urn, "inputs": each.inputs, "is_known": _identity(each.urn) in known}
         for each in declared(session.stack.model_copy(update=all_own), artifacts)
     ]
 
 
-def identity_of(urn: str) -> tuple[str, str]:
+def _identity(urn: str) -> tuple[str, str]:
     """Return type and name; a state has the types of all parents, the mock engine those of one."""
     *_, types, name = urn.split("::", 3)
     return "$".join(types.split("$")[-2:]), name

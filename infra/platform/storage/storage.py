@@ -150,9 +150,9 @@ def _datasets_gib(context: PlatformContext) -> int:
 
 
 def _data(context: PlatformContext, source: VolumeSource) -> _Volume:
-    """The whole filesystem; its nominal size does not change with the number of teams."""
     spec = context.stack.storage
-    size = (spec.object_store.size_gib or 0) + spec.checkpoints.size_gib + _datasets_gib(context)
+    teams = spec.checkpoints.size_gib * len(context.stack.teams)
+    size = (spec.object_store.size_gib or 0) + teams + _datasets_gib(context)
     return _Volume(DATA_CLAIM, names.STORAGE_NAMESPACE, source(""), size, "ReadWriteMany")
 
 

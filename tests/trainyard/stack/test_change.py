@@ -68,7 +68,6 @@ def session(engine: RecordingEngine, folder: Path, *, is_embedded: bool) -> Sess
             teams=(SimpleNamespace(name="research"),),
         ),
         stack_name="lab",
-        team="",
         stack_file=folder / "Pulumi.lab.yaml",
         paths=SimpleNamespace(state=folder, policies=folder),
         toolchain=SimpleNamespace(ensure=lambda *_: None, names=lambda: ()),

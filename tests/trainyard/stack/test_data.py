@@ -15,7 +15,6 @@ from rich.console import Console
 
 from engine.events import EngineStep
 from infra.clients.kubernetes import NoAnswer
-from infra.common.names import CLOSED_ANNOTATION
 from infra.common.target_registry import target_of
 from infra.errors import InputError, Problem, TrainyardError
 from infra.stackfile.self_service import today
@@ -94,18 +93,13 @@ def session(
     fake = SimpleNamespace(
         stack_name="mine",
         stack=SimpleNamespace(
-            name="training",
-            model_dump=lambda **_: spec,
-            teams=(),
-            target=SimpleNamespace(kind="aws"),
-            self_service=None,
+            name="training", model_dump=lambda **_: spec, teams=(), target=SimpleNamespace(kind="aws")
         ),
         target=target_of("aws"),
         engine=FakeEngine(CLUSTER, *resources),
         paths=SimpleNamespace(state=folder, cluster_data=lambda _: folder / "none"),
         console=console,
         progress=SimpleNamespace(log=lambda _: None),
-        team="",
         is_embedded=embedded,
         is_of_others=False,
         cluster_exists=False,
@@ -161,15 +155,12 @@ def test_a_teams_namespace_goes_only_when_it_is_empty_and_the_team_was_closed_fo
     tmp_path: Path, days: int | None, grace: int, items: Callable[..., list[Any]], embedded: bool
 ) -> None:
     """On the embedded cluster an empty one goes at once."""
-    closed = {"annotations": {CLOSED_ANNOTATION: str(today() - timedelta(days))}} if days is not None else {}
-    team = {**TEAM, "inputs": {"metadata": {**TEAM["inputs"]["metadata"], **closed}}}
-    at = session(tmp_path, team, OURS, embedded=embedded, items=items)
-    cast(Any, at).stack.self_service = SimpleNamespace(grace_days=grace)
-    look = partial(data.check_teams, at) if embedded else partial(check_data, at, [step("delete", team)])
-    cast(Any, at).team = "y"
-    if embedded:
-        look()  # only the other team's resources are looked at
-    cast(Any, at).team = "x"
+    closed = {"closed": str(today() - timedelta(days))} if days is not None else {}
+    before = {**BEFORE, "teams": [{"name": "x", **closed}], "self_service": {"grace_days": grace}}
+    cluster = {**CLUSTER, "inputs": {"stack": before}}
+    at = session(tmp_path, TEAM, OURS, spec=BEFORE, embedded=embedded, items=items)
+    cast(Any, at).engine = FakeEngine(cluster, TEAM, OURS)
+    look = partial(data.check_teams, at) if embedded else partial(check_data, at, [step("delete", TEAM)])
     if items is nothing and (embedded or (days is not None and days >= grace)):
         look()
         return
