@@ -159,5 +159,5 @@ venv-dev:
 
 # The tests need what `up` needs, and import PyTorch from the jobs' training environment.
 prepared: venv-dev
-	@$(BIN)/trainyard local prepare
+	@$(BIN)/trainyard local prepare --package
 	@echo "$(CURDIR)/.trainyard/training-env" > "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/training-env.pth"
