@@ -194,7 +194,7 @@ def test_jobs_keep_their_training_environment_when_the_stack_gets_another_one_an
     stack.kubectl("delete", "pvc", *first, "-n", "team-platform", "--wait=false")
     # The pod that takes code has the claim; the next one waits for it.
     stack.kubectl("delete", "pod", "-n", "team-platform", "-l", "app.kubernetes.io/name=uploads")
-    stack.wait_until(lambda: not environments(stack, "team-platform"), "the claim's end")
+    stack.wait_until(lambda: not first & environments(stack, "team-platform"), "the claim's end")
     stack.trainyard("up")
     assert environments(stack) == first == environments(stack, "team-platform")
     stack.kubectl("delete", "pod", "-n", NAMESPACE, "ended")
