@@ -72,10 +72,11 @@ NEED_THE_ENGINE = (
     "trainyard.stack.unlock.", "trainyard.page.serve",
 )  # fmt: skip
 """Modules that import packages of the extras `local` and, the page, `ui`."""
-OF_USERS = tuple(
-    f"trainyard_train.integrations.{each}." for each in ("accelerate", "lightning", "transformers")
+OF_USERS = (
+    *(f"trainyard_train.integrations.{each}." for each in ("accelerate", "lightning", "transformers")),
+    "trainyard_train.checkpointing.object_store.",
 )
-"""Modules for users of these frameworks."""
+"""Modules for users of these frameworks, and of the extra `stores`."""
 
 
 _LINE = re.compile(r"(?:uv tool|uv pip) install (?:-\S+ (?!-)\S+ |-\S+ )*'?(?:\.|dist/|pyproject)[^`\n#]*")
