@@ -40,9 +40,10 @@ def receive(out):
 def unpack(made):
     import compileall, tarfile
     with tarfile.open(staged) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4
         for each in archive:
             each.mtime = time.time()
-            archive.extract(each, made, filter="data")
+            archive.extract(each, made)
     staged.unlink()
     compileall.compile_dir(made, quiet=2, stripdir=made, prependdir=path)
     for each in (*made.rglob("*"), made):
