@@ -34,7 +34,7 @@ pytestmark = pytest.mark.engine
 
 TEMPLATES = ROOT / "templates"
 CLUSTERS = ["aws", "azure", "coreweave", "gcp", "local", "onprem"]
-IN_THE_SOAK = {"aws", "azure", "coreweave", "gcp", "local"}
+IN_THE_SOAK = {"aws", "azure", "coreweave", "gcp", "local", "onprem"}
 """Templates whose preview by the package only `make soak` runs: tests/infra evaluates their plans, and the
 pipelines' test deploys that of AWS by the package."""
 REFUSED = "allowed: what the organisation grants"
