@@ -79,10 +79,10 @@ OF_USERS = (
 """Modules for users of these frameworks, and of the extra `stores`."""
 
 
-_LINE = re.compile(r"(?:uv tool|uv pip) install (?:-\S+ (?!-)\S+ |-\S+ )*'?(?:\.|dist/|pyproject)[^`\n#]*")
+_LINE = re.compile(r"uv tool install (?:-\S+ (?!-)\S+ |-\S+ )*'?(?:\.|dist/|pyproject)[^`\n#]*")
 PAGES = [ROOT / "README.md", *(page for page in ROOT.glob("[dept]*/**/*.md") if "tests" not in page.parts)]
 LINES = sorted({line.strip() for page in PAGES for line in _LINE.findall(page.read_text())})
-"""All lines of the pages that install something of ours."""
+"""All lines of the pages that install a command of ours; `uv pip` would change this environment."""
 
 
 @dataclass(frozen=True)
