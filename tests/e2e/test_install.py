@@ -9,6 +9,7 @@ import sys
 import zipfile
 from dataclasses import dataclass
 from email import message_from_bytes
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -79,10 +80,10 @@ OF_USERS = (
 """Modules for users of these frameworks, and of the extra `stores`."""
 
 
-_LINE = re.compile(r"uv tool install (?:-\S+ (?!-)\S+ |-\S+ )*'?(?:\.|dist/|pyproject)[^`\n#]*")
+_LINE = re.compile(r"(?:uv tool|uv pip) install (?:-\S+ (?!-)\S+ |-\S+ )*'?(?:\.|dist/|pyproject)[^`\n#]*")
 PAGES = [ROOT / "README.md", *(page for page in ROOT.glob("[dept]*/**/*.md") if "tests" not in page.parts)]
 LINES = sorted({line.strip() for page in PAGES for line in _LINE.findall(page.read_text())})
-"""All lines of the pages that install a command of ours; `uv pip` would change this environment."""
+"""All lines of the pages that install something of ours."""
 
 
 @dataclass(frozen=True)
@@ -201,13 +202,22 @@ def test_each_distribution_alone_imports_all_its_base(environments: dict[str, Pa
     assert json.loads(imported.stdout) == {"lacks": {}, "unused": []}
 
 
+def installed_here() -> dict[str, str | None]:
+    """Return where each distribution of our own environment is from: of ours, the clone, editable."""
+    return {each.name: each.read_text("direct_url.json") for each in distributions()}
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_an_install_line_of_the_pages_works_as_printed(line: str, clone: Path, tmp_path: Path) -> None:
     new = newcomer(tmp_path, clone)
     if "./training" in line:
         new.variables["UV_CONSTRAINT"] = str(ROOT / "requirements/training.txt")
     start = "trainyard --help" if "uv tool" in line else ":"
-    ended = new.run("sh", "-ec", f"uv venv -q --clear; uv venv -q ~/.trainyard\n{line}\n{start}")
+    # The variable names our own environment: with it `uv pip` would install into that one.
+    made = "uv venv -q --clear; uv venv -q ~/.trainyard; unset UV_PYTHON"
+    before = installed_here()
+    ended = new.run("sh", "-ec", f"{made}\n{line}\n{start}")
+    assert installed_here() == before, "another environment than the reader's"
     assert ended.returncode == 0, ended.stderr
 
 
