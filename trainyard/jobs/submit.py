@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -32,9 +32,11 @@ from trainyard.jobs.state import Jobs, Staging
 from trainyard.source.files import Listing, list_files
 from trainyard.source.options import RunRequest, Written, check_program, made_up
 from trainyard.source.pack import Pack, counted, pack, printable, size_of
-from trainyard.source.packages import Installed, install
 from trainyard.source.upload import CodeStore
 from trainyard.stack.session import Session, next_run
+
+if TYPE_CHECKING:
+    from trainyard.source.packages import Installed
 
 NUM_SHOWN = 5
 STAGING_POLL_SECONDS = 2.0
@@ -78,6 +80,8 @@ class Ready:
         """
         if not self.job.requirements:
             return self
+        from trainyard.source.packages import install  # what parses requirements takes 40 ms
+
         image = self.job.image or self.checkout.image
         of_image = CodeStore(session.api, self.key.namespace).packages_of(image)
         on_nodes = replace(of_image, machine=self.placed.processor or of_image.machine)
@@ -302,7 +306,7 @@ def _log_folder(session: Session, folder: Path, listing: Listing, packed: Pack, 
         session.progress.log(f"code   sent as pointers of Git LFS: {_first(packed.pointers)} (git lfs pull)")
 
 
-def _log_packages(session: Session, found: Installed) -> None:
+def _log_packages(session: Session, found: "Installed") -> None:
     if found.pack is None:
         session.progress.log("packages the image has all of them")
         return

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from http import HTTPStatus
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from infra.clients.kubernetes import ApiServer, Object, PodConnection
 from infra.clients.kubernetes.pods import STATUS, STDERR, STDIN, STDOUT, PodContainer
@@ -12,8 +12,10 @@ from infra.common import names
 from infra.errors import InputError, Problem, TrainyardError
 from infra.platform.programs import program
 from trainyard.source.pack import Pack
-from trainyard.source.packages import ImagePackages
 from trainyard.stack.remote import CHUNK, Remote
+
+if TYPE_CHECKING:
+    from trainyard.source.packages import ImagePackages
 
 POD_SECONDS = 300.0
 """Seconds until the pod must run: its image may have to be pulled."""
@@ -82,13 +84,15 @@ class CodeStore:
             Remote(self._api).start(self._entered(self._pod()), command, stdin=True, tty=False)
         )
 
-    def packages_of(self, image: str) -> ImagePackages:
+    def packages_of(self, image: str) -> "ImagePackages":
         """Return the Python and the packages of the image that a job runs in.
 
         Raises:
             InputError: the team's pod for uploads, which is asked, has another image.
             TrainyardError: the image has no Python of its own.
         """
+        from trainyard.source.packages import ImagePackages  # what parses requirements takes 40 ms
+
         pod = self._pod()
         has = str(pod["spec"]["containers"][0].get("image"))
         if has != image:
