@@ -16,7 +16,7 @@ import yaml
 
 from engine import adoption, plugins, recovery
 from engine.backends import Backend, FileBackend, RemoteBackend
-from engine.events import Advice, EventReporter, OperationResult, label
+from engine.events import NUM_SHOWN, Advice, EventReporter, OperationResult, label
 from engine.paths import Paths
 from engine.process import EngineProcess, ProcessResult
 from engine.progress import Progress
@@ -49,7 +49,6 @@ BUCKETS = ("azblob", "gs", "s3")
 """URL schemes of states that several hosts share."""
 _NAMES_WHAT_IS_GONE = "snapshot integrity failure"
 """In the engine's errors (pkg/resource/deploy/snapshot.go); `state repair` drops such references."""
-_NUM_SHOWN = 3
 
 
 class Engine:
@@ -294,7 +293,7 @@ class Engine:
                 self._paths.repository, {**environment, **variables}, lambda: progress.log(words)
             )
             arguments = [operation, "--json", "--stack", stack, "--config-file", str(config), *flags]
-            with report.telling_what_lasts():
+            with report.logging_what_lasts():
                 ended = process.run(arguments, report.take)
             if ended.code < 0:
                 recovery.end_run(Path(environment[MARKER]))
@@ -420,7 +419,7 @@ def _raise_for(ended: ProcessResult, report: EventReporter, what: str) -> None:
 
 
 def _protected(stack: str, urns: Sequence[str]) -> Problem:
-    shown = ", ".join(map(label, urns[:_NUM_SHOWN])) + (", …" if len(urns) > _NUM_SHOWN else "")
+    shown = ", ".join(map(label, urns[:NUM_SHOWN])) + (", …" if len(urns) > NUM_SHOWN else "")
     return Problem(
         path=f"destroy {stack}",
         got=f"protected resources ({len(urns)}: {shown}); nothing was deleted",

@@ -51,10 +51,11 @@ CHANGES = frozenset({"create", "update", "delete", "create-replacement", "import
 
 
 SILENCE_SECONDS = 60.0
-"""Seconds without the end of a resource after which the user is told what lasts."""
+"""Seconds without the end of a resource after which what lasts is logged."""
 COMPONENTS = ("pulumi:pulumi:Stack", "trainyard:infra:", "trainyard:platform:")
 """Beginnings of the types of what lasts as long as its parts."""
-_NUM_SHOWN = 3
+NUM_SHOWN = 3
+"""Number of resources that a line names."""
 
 
 @dataclass(frozen=True)
@@ -147,30 +148,30 @@ class EventReporter:
                 handle(self, event[name])
 
     @contextmanager
-    def telling_what_lasts(self, silence_seconds: float = SILENCE_SECONDS) -> Iterator[None]:
+    def logging_what_lasts(self, silence_seconds: float = SILENCE_SECONDS) -> Iterator[None]:
         """Log what the engine is at, again and again while nothing ends."""
         over = threading.Event()
 
-        def tell() -> None:
+        def log() -> None:
             done = self._done
             while not over.wait(silence_seconds):
                 if self._done == done and (lasting := self._lasting()):
                     self.progress.log(f"still at {lasting}")
                 done = self._done
 
-        teller = threading.Thread(target=tell, daemon=True)
-        teller.start()
+        logger = threading.Thread(target=log, daemon=True)
+        logger.start()
         try:
             yield
         finally:
             over.set()
-            teller.join()
+            logger.join()
 
     def _lasting(self) -> str:
         now = time.monotonic()
         begun = {label(urn): now - since for urn, since in self._started.copy().items()}
         lasting = {name: seconds for name, seconds in begun.items() if not name.startswith(COMPONENTS)}
-        first = [f"{name} for {seconds:.0f} s" for name, seconds in list(lasting.items())[:_NUM_SHOWN]]
+        first = [f"{name} for {seconds:.0f} s" for name, seconds in list(lasting.items())[:NUM_SHOWN]]
         more = len(lasting) - len(first)
         return ", ".join(first) + (f" and {more} more" if more else "")
 

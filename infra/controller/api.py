@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ TOKEN_SECONDS = 3600
 """Seconds for which a task's token is valid; half of it is used."""
 MANAGER = "trainyard-controller"
 """Field manager of server-side apply."""
+
+
+def timestamp(precision: str = "seconds") -> str:
+    """Return the time as Kubernetes writes it; in a Lease with `microseconds`."""
+    return datetime.now(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 class RefusedError(Exception):

@@ -1,10 +1,9 @@
 """The lease by which one pod of the controller acts at a time, as Kubernetes' own controllers have it."""
 
 import time
-from datetime import UTC, datetime
 from http import HTTPStatus
 
-from infra.controller.api import Api, RefusedError
+from infra.controller.api import Api, RefusedError, timestamp
 
 SECONDS = 30
 """Seconds after its last renewal for which a lease holds; a pod that cannot renew it stops acting sooner."""
@@ -26,7 +25,8 @@ class Lease:
         """
         found = self._api.find(f"{self._collection}/{self._name}")
         about = {"name": self._name, "namespace": self._namespace}
-        spec = {"holderIdentity": self._holder, "leaseDurationSeconds": SECONDS, "renewTime": _now()}
+        now = timestamp("microseconds")
+        spec = {"holderIdentity": self._holder, "leaseDurationSeconds": SECONDS, "renewTime": now}
         body = {"apiVersion": _API, "kind": "Lease", "metadata": about, "spec": spec}
         try:
             if found is None:
@@ -54,7 +54,3 @@ class Lease:
         if version != self._seen:
             self._seen, self._since = version, time.monotonic()
         return time.monotonic() - self._since > SECONDS
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -14,6 +14,8 @@ from infra.controller.unstartable import Unstartable
 
 NAME = "trainyard-controller"
 """Name of its namespace, Deployment, lease, ConfigMap and account."""
+UNSTARTABLE = "unstartable"
+"""Task, and the name of its account."""
 SETTINGS = "settings.json"
 """File beside this one: `namespaces` of the teams, and `unstartable_seconds`. The pod sees its changes."""
 PERIOD_SECONDS = 5.0
@@ -24,7 +26,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     own = Api.of_pod()
     lease = Lease(own, NAME, NAME, os.environ["HOSTNAME"])
-    task = Unstartable(own.as_account(NAME, "unstartable"))
+    task = Unstartable(own.as_account(NAME, UNSTARTABLE))
     try:
         while True:
             try:

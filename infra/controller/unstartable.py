@@ -6,10 +6,9 @@ deactivated, as `trainyard pause` does it: the quota is free, and `trainyard res
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from http import HTTPStatus
 
-from infra.controller.api import Api, Object, RefusedError
+from infra.controller.api import Api, Object, RefusedError, timestamp
 from infra.controller.reasons import Reason, reason_of
 
 CONDITION = "CannotStart"
@@ -24,15 +23,13 @@ _KUEUE = "kueue.x-k8s.io/v1beta2"
 
 def cannot_start(workload: Object) -> str:
     """Return why the controller has deactivated a Workload; empty where it has not, or not last."""
-    about, active = workload.get("metadata", {}), workload.get("spec", {}).get("active", True)
-    for each in workload.get("status", {}).get("conditions") or ():
-        if (
-            each["type"] == CONDITION
-            and each.get("observedGeneration") == about.get("generation")
-            and not active
-        ):
-            return str(each["message"])
-    return ""
+    generation = workload.get("metadata", {}).get("generation")
+    if workload.get("spec", {}).get("active", True):
+        return ""
+    conditions = [
+        each for each in workload.get("status", {}).get("conditions") or () if each["type"] == CONDITION
+    ]
+    return next((each["message"] for each in conditions if each.get("observedGeneration") == generation), "")
 
 
 class Unstartable:
@@ -77,7 +74,7 @@ class Unstartable:
             "reason": reason.kind.title().replace("-", ""),
             "message": str(reason),
             "observedGeneration": about["generation"] + 1,
-            "lastTransitionTime": _now(),
+            "lastTransitionTime": timestamp(),
         }
         named = {key: about[key] for key in ("name", "namespace", "uid")}
         kind = {"apiVersion": _KUEUE, "kind": "Workload", "metadata": named}
@@ -112,7 +109,7 @@ def _workload_of(pod: Object) -> str:
 
 def _event(workload: Object, reason: Reason) -> Object:
     """An event of the job, or of the Workload where no controller made it for a job."""
-    about, now = workload["metadata"], _now()
+    about, now = workload["metadata"], timestamp()
     [job] = (about.get("ownerReferences") or ())[:1] or [{**about, "apiVersion": _KUEUE, "kind": "Workload"}]
     concerned = {key: job[key] for key in ("apiVersion", "kind", "name", "uid")}
     return {
@@ -128,7 +125,3 @@ def _event(workload: Object, reason: Reason) -> Object:
         "lastTimestamp": now,
         "count": 1,
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

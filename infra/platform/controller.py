@@ -5,22 +5,17 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulumi
 
 from infra.common import names
 from infra.common.charts import Manifest
 from infra.common.kubernetes_objects import not_awaited
-from infra.controller.main import NAME, SETTINGS
+from infra.controller.main import NAME, SETTINGS, UNSTARTABLE
 from infra.platform.base import RESTRICTED_CONTAINER, RESTRICTED_POD, Layer, PlatformContext, metadata
-from infra.stackfile import Stack
+from infra.platform.namespaces import Namespaces
 
-if TYPE_CHECKING:
-    from infra.platform.namespaces import Namespaces
-
-UNSTARTABLE = "unstartable"
-"""Task, and its account's name."""
 RULES: Mapping[str, Sequence[Mapping[str, Any]]] = {
     UNSTARTABLE: (
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
@@ -52,15 +47,10 @@ START = f"import sys; sys.path.insert(0, '{FILES}'); from infra.controller.main 
 _LABELS = {"app.kubernetes.io/name": NAME}
 
 
-def is_needed(stack: Stack) -> bool:
-    """Whether a task is on: Kueue gives out quota, and the stack does not leave jobs waiting for ever."""
-    return stack.operators.kueue != "off" and stack.operators.unstartable_seconds > 0
-
-
 class Controller(Layer):
     """The Deployment, for which `up` does not wait: no job needs it to start or to run."""
 
-    def __init__(self, context: PlatformContext, namespaces: "Namespaces", parent: pulumi.Resource) -> None:
+    def __init__(self, context: PlatformContext, namespaces: Namespaces, parent: pulumi.Resource) -> None:
         seconds = context.stack.operators.unstartable_seconds
         super().__init__(context, "controller", {"unstartable_seconds": seconds}, parent)
         namespace, teams = namespaces.by_name[NAME], [each.name for each in context.stack.teams]

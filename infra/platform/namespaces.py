@@ -9,7 +9,6 @@ from infra.common import names
 from infra.common.kubernetes_objects import ObjectPatch
 from infra.controller.main import NAME as CONTROLLER
 from infra.platform.base import Layer, PlatformContext, metadata
-from infra.platform.controller import is_needed
 from infra.platform.fabric import privileged_daemons
 from infra.stackfile.queue import TeamSpec
 
@@ -39,7 +38,7 @@ class Namespaces(Layer):
         exceptions = {name: _exception(team, context) for name, team in teams.items()}
         levels = {
             names.ADMISSION_NAMESPACE: "restricted",
-            **({CONTROLLER: "restricted"} if is_needed(context.stack) else {}),
+            **({CONTROLLER: "restricted"} if context.stack.operators.needs_controller else {}),
             **dict.fromkeys(operators, "baseline"),
             # The only pod that runs as root here creates the volumes' folders; its only capability is CHOWN.
             names.STORAGE_NAMESPACE: "baseline",

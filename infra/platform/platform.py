@@ -8,7 +8,7 @@ from infra.common.artifacts import Artifacts
 from infra.common.charts import Renderer
 from infra.platform.admission.layer import Admission
 from infra.platform.base import PlatformContext
-from infra.platform.controller import Controller, is_needed
+from infra.platform.controller import Controller
 from infra.platform.jobs.resource_claims import ResourceClaims
 from infra.platform.jobs.runtimes import Runtimes
 from infra.platform.jobs.topologies import Topologies, topologies_of
@@ -63,7 +63,7 @@ class Platform(pulumi.ComponentResource):
         Admission(context, namespaces, cluster.outputs, self)
         Networks(context, namespaces, self)
         Limits(context, namespaces, cluster.outputs, self)
-        if is_needed(stack):
+        if stack.operators.needs_controller:
             Controller(context, namespaces, self)
         if any(team.groups for team in stack.teams):
             RoleBindings(context, namespaces, self)

@@ -70,6 +70,11 @@ class OperatorsSpec(Spec):
     )
 
     @property
+    def needs_controller(self) -> bool:
+        """Whether `trainyard-controller` has a task: Kueue gives out quota, which no job may hold in vain."""
+        return self.kueue != "off" and self.unstartable_seconds > 0
+
+    @property
     def legacy_resources(self) -> tuple[str, ...]:
         """API resources of the kinds that training-operator reconciles; empty without the operator."""
         operator = self.training_operator

@@ -375,12 +375,12 @@ def test_changed_resources_are_reported_and_unchanged_ones_are_not() -> None:
 def test_what_lasts_is_named_while_nothing_ends() -> None:
     platform = {"metadata": {"op": "create", "urn": "urn:pulumi:a::b::trainyard:infra:Platform::web"}}
     report, lines = reported({"resourcePreEvent": platform}, {"resourcePreEvent": step("create")})
-    with report.telling_what_lasts(0.01):
+    with report.logging_what_lasts(0.01):
         wait_for(lambda: lines.lines)
     assert lines.lines[0] == "still at apps/v1:Deployment web for 0 s"
     report.take(json.dumps({"resOpFailedEvent": step("create")}))
     lines.lines.clear()
-    with report.telling_what_lasts(0.01):
+    with report.logging_what_lasts(0.01):
         time.sleep(0.05)
     assert not lines.lines
 

@@ -26,14 +26,14 @@ def run_tasks(step, node, is_over):
         except OSError as error:  # as for all its tasks
             print(f"srun: {step['command'][0]}: {error}", file=sys.stderr)
             return EX_USAGE
-    is_told, failed = False, 0
+    are_terminated, failed = False, 0
     while True:
         codes = [each.poll() for each in tasks]
         failed = failed or next(filter(None, codes), 0)
         if None not in codes:
             return failed if failed >= 0 else 128 - failed
-        if not is_told and (got_sigterm or failed or is_over()):
-            is_told = True
+        if not are_terminated and (got_sigterm or failed or is_over()):
+            are_terminated = True
             for each in tasks:
                 each.terminate()
         time.sleep(POLL)
@@ -151,13 +151,13 @@ def run_script(script, *words):
     path = f"{folder}:{os.environ['PATH']}"
     env = {**os.environ, **slurm, "SLURMD_NODENAME": nodes[0], "PATH": path, "TRAINYARD_SLURM": str(os.getpid())}
     started_by = shlex.split(pathlib.Path(script).read_text().splitlines()[0].removeprefix("#!"))
-    batch, told = subprocess.Popen([*started_by, script, *words], env=env), set[str]()
+    batch, signalled = subprocess.Popen([*started_by, script, *words], env=env), set[str]()
     while batch.poll() is None:
         with contextlib.suppress(OSError):  # they may end meanwhile
             children = pathlib.Path(f"/proc/{batch.pid}/task/{batch.pid}/children").read_text().split()
             # Its steps save first: the shell would end before them.
-            for each in {*(children or [str(batch.pid)])} - told if got_sigterm else ():
-                told.add(each)
+            for each in {*(children or [str(batch.pid)])} - signalled if got_sigterm else ():
+                signalled.add(each)
                 os.kill(int(each), signal.SIGTERM)
         time.sleep(POLL)
     if got_sigterm:

@@ -13,9 +13,9 @@ import pytest
 
 from infra.controller.api import Api, RefusedError
 from infra.controller.lease import SECONDS, Lease
-from infra.controller.main import NAME
+from infra.controller.main import NAME, UNSTARTABLE
 from infra.controller.unstartable import Unstartable, cannot_start
-from infra.platform.controller import FILES, RULES, START, UNSTARTABLE, program_files
+from infra.platform.controller import FILES, RULES, START, program_files
 from rehearsal.leaks import kinds_in
 from tests.infra.api_server import ADMIN, BareServer, api_server
 from tests.infra.controller.test_reasons import CASES, events_of, pod_of
@@ -148,7 +148,7 @@ def test_what_waiting_does_not_heal_ends_after_its_time_and_all_else_waits_on(
     ]
     assert {each["involvedObject"]["name"] for each in events} == {f"job-of-{name}" for name in never}
 
-    # Whoever resumes a job, or pauses it later, is not told what held when the controller ended it.
+    # A job that was resumed, or paused later, does not show what held when the controller ended it.
     resumed = sorted(never)[0]
     for active in (True, False):
         admin.merge(f"{WORKLOADS}/{resumed}", {"spec": {"active": active}})
